@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
-from functools import lru_cache
-from typing import Final, NoReturn, TypeAlias
+from collections.abc import Callable, Iterable
+from functools import lru_cache, wraps
+from typing import Final, NoReturn, TypeAlias, TypeVar
 
 from attrs import frozen
 
@@ -43,7 +43,22 @@ MAX_JSON_DEPTH: Final = 256
 """Deepest nesting that is read. A fixed bound, because the reader's own would depend on who calls it."""
 
 _STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_CACHED: Final = 4096
+_REMEMBERED: Final = 4096
+"""How many texts a decoder remembers, and how long (in characters) a text may be to be remembered."""
+
+T = TypeVar("T")
+
+
+def _remembering(decode: Callable[[str], T]) -> Callable[[str], T]:
+    """``decode`` with a memory for small texts: a model asks the same ones again and again, a store keeps large ones
+    alive for nothing."""
+    remembered = lru_cache(_REMEMBERED)(decode)
+
+    @wraps(decode)
+    def look(text: str) -> T:
+        return remembered(text) if len(text) <= _REMEMBERED else decode(text)
+
+    return look
 
 
 @frozen
@@ -146,7 +161,7 @@ def _distinct(what: str, ids: Iterable[str]) -> None:
         seen.add(call_id)
 
 
-@lru_cache(_CACHED)
+@_remembering
 def decode_message(payload: str) -> Message:
     """The facts of a message payload (A7). Raises ``InvalidRecord`` when it has not that shape."""
     value = _read("the message payload", payload)
@@ -171,7 +186,7 @@ def decode_message(payload: str) -> Message:
     return Message(role, tuple(calls), tuple(results))
 
 
-@lru_cache(_CACHED)
+@_remembering
 def decode_compaction(payload: str) -> Compaction:
     """The payload of a compaction (A8). Raises ``InvalidRecord``."""
     value = _read("the compaction payload", payload)
@@ -179,7 +194,7 @@ def decode_compaction(payload: str) -> Compaction:
     return Compaction(summary, _text("the compaction payload", value, "first_kept"))
 
 
-@lru_cache(_CACHED)
+@_remembering
 def decode_model_change(payload: str) -> ModelChoice:
     """The payload of a model change (A8). Raises ``InvalidRecord``."""
     value = _read("the model_change payload", payload)
@@ -187,7 +202,7 @@ def decode_model_change(payload: str) -> ModelChoice:
     return ModelChoice(provider=provider, model=_text("the model_change payload", value, "model"))
 
 
-@lru_cache(_CACHED)
+@_remembering
 def decode_repair(payload: str) -> tuple[str, ...]:
     """The ids that a repair excludes (P4). Raises ``InvalidRecord``."""
     ids = _read("the repair payload", payload).get("dropped_entry_ids")
@@ -199,7 +214,7 @@ def decode_repair(payload: str) -> tuple[str, ...]:
     return texts
 
 
-@lru_cache(_CACHED)
+@_remembering
 def decode_tool_request(tool_request: str) -> tuple[Call, ...]:
     """The calls of a tool request, at least one, ids distinct (J6). Raises ``InvalidArgument``."""
     try:

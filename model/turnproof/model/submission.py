@@ -25,6 +25,7 @@ from turnproof.model.vocabulary import DEFAULT_TIMEOUT_MS, ErrorCode, Phase, Sta
 __all__ = [
     "claim",
     "counted",
+    "invariant",
     "is_expired",
     "mark_input_applied",
     "owns",
@@ -197,3 +198,24 @@ def transfer(
         revision = slot.revision + 1 if choices.revision == "per_write" else slot.revision
         slot = evolve(slot, attempt_id=next_attempt_id, revision=revision, updated_at=now)
     return Accept((moved, slot), "T1 T7")
+
+
+def invariant(row: Submission[Id]) -> bool:
+    """What is true of every submission that the rules can reach: its status never stands without its data.
+
+    Queued: nobody owns it, and nothing of an owner is left. Running or settled: it was claimed, so it has an attempt,
+    an owner and a start. Only a settled one has an end, and only it can have an error.
+    """
+    owned = row.status is not Status.QUEUED
+    settled = row.status is Status.SETTLED
+    return (
+        row.sequence >= 1
+        and row.attempt_count >= (1 if owned else 0)
+        and (row.attempt_id is not None) == owned
+        and (row.owner_id is not None) == owned
+        and (row.started_at is not None) == owned
+        and (owned or row.lease_expires_at == 0)
+        and (owned or (row.input_applied_at is None and row.recovery_requested_at is None))
+        and (row.settled_at is not None) == settled
+        and (settled or row.error is None)
+    )

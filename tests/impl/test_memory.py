@@ -1,0 +1,98 @@
+"""The store and the model side by side: the same calls, the same answers, the same whole state after each (J11)."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from pathlib import Path
+
+import pytest
+from impl_helpers import NOW, REQUEST, answers, asks, fence, message, outcome
+
+from turnproof.impl import MemoryStore, Store, open_store
+from turnproof.model.operations import ALPHABET
+from turnproof.model.rows import Draft, Lease
+from turnproof.model.vocabulary import ErrorCode
+
+
+def test_it_has_the_same_face() -> None:
+    for verb in [*ALPHABET, "run_view", "cleanup_due", "dump", "stream", "close", "settings"]:
+        if hasattr(Store, verb):
+            assert inspect.signature(getattr(MemoryStore, verb)) == inspect.signature(getattr(Store, verb))
+
+
+def _draft(dice: random.Random) -> Draft:
+    entry, parent, call = f"e{dice.randrange(6)}", dice.choice(["", "e0", "e1", "e2", "e3"]), dice.choice(["c1", "c2"])
+    return dice.choice(
+        [
+            message(entry, parent),
+            asks(entry, parent, *dice.choice([("c1",), ("c1", "c2")])),
+            answers(entry, parent, call),
+            Draft(kind="state", state=dice.choice(["running", "completed", "nonsense"])),
+            Draft(kind="branch", parent_id=parent),
+            Draft(kind="repair", parent_id=parent, payload=f'{{"dropped_entry_ids":["{entry}"]}}'),
+            Draft(kind="compaction", entry_id=entry, parent_id=parent, payload='{"summary":"s","first_kept":"e1"}'),
+            Draft(kind="model_change", entry_id=entry, parent_id=parent, payload='{"provider":"p","model":"m"}'),
+        ]
+    )
+
+
+def _call(dice: random.Random) -> tuple[str, dict[str, object]]:
+    submission, session, attempt = (dice.choice(pool) for pool in (["s1", "s2"], ["r1", "r2"], ["a1", "a2", "a3"]))
+    own = {"submission_id": submission, "attempt_id": attempt}
+    run = {"run_id": session, "fence": dice.choice([None, None, fence(attempt, submission)])}
+    leaf = dice.choice(["e0", "e1", "e2", "e3", ""])
+    key = f"{submission}:t:{attempt}"
+    calls: list[tuple[str, dict[str, object]]] = [
+        ("admit", {"submission_id": submission, "session_key": session, "kind": "dispatch", "payload": "{}",
+                   "accepted_at": 1}),
+        ("claim", {**own, "owner_id": "w", "lease_expires_at": dice.randrange(5)}),
+        ("mark_input_applied", {**own, "max_retry": dice.choice([None, 3])}),
+        ("request_recovery", own), ("requeue", own), ("complete", own), ("fail", {**own, "error": "x"}),
+        ("renew_leases", {"owner_id": "w", "submission_ids": ["s1", "s2"], "lease_ms": 1}),
+        ("insert_attempt_marker", own), ("delete_attempt_marker", own),
+        ("delete_session", {"session_key": session}),
+        ("begin_turn_journal", {**own, "session_key": session, "kind": "dispatch", "operation_id": "o",
+                                "turn_id": "t"}),
+        ("update_turn_journal_phase", {**own, "phase": "provider_started", "stream_key": key,
+                                       "checkpoint_leaf_id": dice.choice([None, leaf])}),
+        ("update_turn_journal_phase", {**own, "phase": "tool_request_recorded", "tool_request": REQUEST,
+                                       "checkpoint_leaf_id": leaf}),
+        ("mark_stream_consumed", {**own, "stream_key": key}),
+        ("commit_turn_journal", {**own, "committed_leaf_id": leaf}),
+        ("replace_turn_journal_attempt", {**own, "next_attempt_id": dice.choice(["a1", "a2", "a3", "a4"]),
+                                          "lease": dice.choice([None, Lease(owner_id="v", lease_expires_at=7)]),
+                                          "observed_lease_expires_at": dice.choice([None, 3])}),
+        ("append_stream_segment", {"stream_key": key, "segment_index": dice.randrange(2), "body": attempt}),
+        ("delete_stream_segments", {"stream_key": key}),
+        *[("append", {**run, "record": _draft(dice), "expected_position": dice.choice([None, None, 2])})] * 6,
+        *[("append_step", {**run, "records": [_draft(dice) for _ in range(dice.randrange(3))]})] * 3,
+        ("checkpoint", {**run, "state": "waiting"}), ("restore", run), ("clear", run),
+        ("set_leaf", {**run, "entry_id": leaf}),
+        ("inspect", {"run_id": session}), ("context", {"run_id": session}), ("replay", {"run_id": session, "after": 1}),
+        ("state", {"run_id": session}), ("runs", {"state": "waiting"}), ("position", {"run_id": session}),
+        ("list_runnable", {}), ("list_running", {}), ("list_expired", {}), ("has_unsettled", {}),
+        ("run_view", {"run_id": session}), ("cleanup_due", {"run_id": session}),
+    ]  # fmt: skip
+    return dice.choice(calls)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_store_and_model_agree(directory: Path, seed: int) -> None:
+    dice, clock = random.Random(seed), [0]
+    memory = MemoryStore(lambda: clock[0])
+    with open_store(directory, "relaxed", clock=lambda: clock[0]) as store:
+        for _ in range(400):
+            clock[0] += dice.randrange(3)
+            verb, arguments = _call(dice)
+            ours = outcome(lambda v=verb, a=arguments: getattr(store, v)(**a))
+            theirs = outcome(lambda v=verb, a=arguments: getattr(memory, v)(**a))
+            assert ours == theirs, (verb, arguments)
+            assert store.dump() == memory.dump(), (verb, arguments)
+
+
+def test_nothing_outlives_it() -> None:
+    with MemoryStore(lambda: NOW) as store:
+        assert store.append("run1", message("e1")) == 1
+        assert outcome(lambda: store.append("run1", None)) == ErrorCode.INVALID_ARGUMENT
+    assert outcome(lambda: store.position("run1")) == ErrorCode.STORAGE_ERROR
