@@ -1,4 +1,4 @@
-"""Imports run downhill: the model knows nothing of ours, the store the model's words, the proofs both (DESIGN, Rooms)."""
+"""Imports run downhill: the model knows nothing of ours, the store the model's words, the proofs both (DESIGN)."""
 
 from __future__ import annotations
 
