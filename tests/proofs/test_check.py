@@ -14,7 +14,7 @@ import pytest
 from turnproof.model.choices import OPTIONS, Choices
 from turnproof.model.operations import CAPABILITIES, GetSubmission, Operation
 from turnproof.model.promises import PROMISES
-from turnproof.proofs.check import check
+from turnproof.proofs.check import check, with_crashes
 from turnproof.proofs.cli import main
 from turnproof.proofs.compare import Comparison
 from turnproof.proofs.dice import Dice
@@ -50,6 +50,18 @@ def test_what_is_right_conforms_and_every_promise_was_exercised(subject: Subject
     for promise in offered:
         assert report.promises[promise].verdict == "kept"
         assert report.promises[promise].evidence["sampled"] > 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_our_store_is_crashed_too_and_the_report_says_so(tmp_path: Path) -> None:
+    before = check(StoreSubject(), 17, budget(ONCE), tmp_path)
+    report = with_crashes(before, "always", 12.0, tmp_path)
+    assert report.verdict == before.verdict
+    assert report.counts["crash_points"] > 100
+    assert report.counts["faults"] > 10
+    assert {promise for promise, row in report.promises.items() if "points" in row.evidence} == {"X1", "X2", "X3", "X6"}
+    assert all(report.promises[promise].verdict == "kept" for promise in ("X1", "X2", "X3", "X6"))
+    assert report.notes[-1].startswith(f"standard crashes: {report.counts['crash_points']:,} points")
     assert not list(tmp_path.iterdir())
 
 

@@ -17,6 +17,7 @@ from turnproof.proofs.disk import (
     Image,
     Kind,
     Mark,
+    NoSuchImage,
     Readings,
     Recording,
     kill_images,
@@ -153,7 +154,7 @@ def test_beyond_the_bound_the_telling_subsets_come_first() -> None:
 def test_a_choice_that_does_not_fit_is_refused() -> None:
     recording = Recording(log(("create", "/a")))
     for point, choice in ((1, ""), (1, "++"), (1, "x"), (0, "+"), (2, "+"), (-1, "")):
-        with pytest.raises(ValueError, match="point"):
+        with pytest.raises(NoSuchImage, match="point"):
             rebuild(recording, "power", point, choice)
 
 

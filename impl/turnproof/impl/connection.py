@@ -86,11 +86,18 @@ def _is_damage(error: sqlite3.Error) -> bool:
 
 
 def connect(options: Options, mode: str = "rw") -> sqlite3.Connection:
-    """One connection, its settings made and read back. ``mode=rw`` never makes a file. Raises ``sqlite3.Error``."""
+    """One connection, its settings made and read back, and what it will read made durable (E4).
+
+    ``mode=rw`` never makes a file. Raises ``sqlite3.Error``, ``StorageError``.
+    """
     uri = options.uri(mode)
     connection = options.connector(uri) if options.connector is not None else _open(uri)
     try:
         _configure(connection, options)
+        _settle(options)
+    except OSError as error:
+        connection.close()
+        raise StorageError(f"{options.file}-wal: {error.strerror or error}") from error
     except BaseException:
         connection.close()
         raise
@@ -113,10 +120,25 @@ def _configure(connection: sqlite3.Connection, options: Options) -> None:
         ("wal_autocheckpoint", options.wal_autocheckpoint),
     )
     for name, wanted in pragmas:
-        connection.execute(f"PRAGMA {name} = {wanted}").fetchall()
-        found = connection.execute(f"PRAGMA {name}").fetchone()
+        found = connection.execute(f"PRAGMA {name} = {wanted}").fetchone()
+        if found is None:  # not one of those that answer what is in force now
+            found = connection.execute(f"PRAGMA {name}").fetchone()
         if found is None or found[0] != wanted:
             raise StorageError(f"{options.file}: asked SQLite for {name}={wanted}, it keeps {found and found[0]}")
+
+
+def _settle(options: Options) -> None:
+    """Make durable what this connection will read (E4).
+
+    A writer that is killed between a write and its sync leaves a whole commit in the log, which recovery of the log
+    takes in. It would be answered for from now on, and a power cut could still take it back. The name of a log that a
+    killed writer made is as little durable; SQLite makes only names durable that it made itself.
+    """
+    log = f"{options.file}-wal"
+    if options.files.exists(log):
+        if options.files.size(log):
+            options.files.sync(log)
+        options.files.sync_directory(os.path.dirname(options.file))
 
 
 def read_settings(connection: sqlite3.Connection) -> Settings:

@@ -93,6 +93,14 @@ class Files:
         """Make a directory that only its owner may enter; one that is there keeps its mode."""
         os.makedirs(path, mode=0o700, exist_ok=True)
 
+    def sync(self, path: str) -> None:
+        """Make what was written to a file durable, by whomever."""
+        handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
     def sync_directory(self, path: str) -> None:
         """Make the names in a directory durable, where the system can."""
         if os.name == "posix":
@@ -144,6 +152,9 @@ class Hooked(Files):
 
     def make_directory(self, path: str) -> None:
         self._system.makedirs(path, 0o700, True)
+
+    def sync(self, path: str) -> None:
+        self._system.sync(path)
 
     def sync_directory(self, path: str) -> None:
         self._system.sync(path)

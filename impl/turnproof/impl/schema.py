@@ -137,6 +137,7 @@ DDL: Final = (
 )
 
 
+@cache
 def names() -> frozenset[str]:
     """The tables and indexes that a store has."""
     return frozenset(words[2] for words in map(str.split, DDL) if words[0] == "CREATE")

@@ -20,18 +20,23 @@ from typing import Final
 
 import attrs
 
+from turnproof.impl import open_store
 from turnproof.model.choices import Choices
 from turnproof.model.operations import Operation
 from turnproof.model.promises import PROMISES
 from turnproof.model.state import EMPTY
 from turnproof.proofs.adapter import Adapter, AdapterFailure
 from turnproof.proofs.compare import TIMES
+from turnproof.proofs.crash.evidence import counts, judgements, saved
+from turnproof.proofs.crash.stage import Setting
+from turnproof.proofs.crash.standard import standard_set
+from turnproof.proofs.disk import DiskUnavailable
 from turnproof.proofs.history import Divergence, Move, Tally
 from turnproof.proofs.judging import judge
 from turnproof.proofs.report import Report, Violation, environment, render, write_json, write_junit
 from turnproof.proofs.search import Budget, Search
 from turnproof.proofs.serve import add_subject_options, subject_of
-from turnproof.proofs.subjects import Subject, expected
+from turnproof.proofs.subjects import Flush, StoreSubject, Subject, expected
 from turnproof.proofs.terminal import Progress, UserError, add_report_options, add_seed_option
 from turnproof.proofs.traces import Case, Step, write_trace
 from turnproof.proofs.wire import Err, Json, Ok, Outcome, encode_args
@@ -45,6 +50,9 @@ _LEAST: Final = 6000
 """Operations that a run without a budget compares, if it takes a busy machine up to ``_LATEST`` seconds."""
 
 _LATEST: Final = 70.0
+_CRASHING: Final = 4.0
+"""Seconds for the standard set of crashes."""
+
 _UNBOUNDED: Final = 24 * 3600.0
 _MEMORY_DISK: Final = Path("/dev/shm")
 _ROOM: Final = 512 * 1024 * 1024
@@ -87,6 +95,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         with subject_for(args) as subject:
             report = check(subject, seed, _budget(args), traces)
+            if args.examples is None and report.verdict != "violation" and _is_ours(subject):
+                report = with_crashes(report, args.flush, args.budget, traces)
     except AdapterFailure as failure:
         report = _not_judged(failure, None, seed, Tally())
     return deliver(report, args, _again(report, args))
@@ -139,6 +149,33 @@ def check(subject: Subject, seed: int, budget: Budget, traces: Path) -> Report:
         promises=judgements,
         violations=() if found is None else (_violation(found, choices, subject, seed, traces),),
         notes=tuple(notes),
+    )
+
+
+def _is_ours(subject: Subject) -> bool:
+    return isinstance(subject, StoreSubject) and subject.opener is open_store
+
+
+def with_crashes(report: Report, flush: Flush, budget: float | None, traces: Path) -> Report:
+    """The same report with the standard set of crashes, which only our own store can be put through here."""
+    seconds = _CRASHING if budget is None else min(_CRASHING, budget / 6)
+    try:
+        summary = standard_set(seconds, setting=Setting(flush=flush))
+    except DiskUnavailable as error:
+        return attrs.evolve(report, notes=(*report.notes, f"the store was not crashed: {error}"))
+    violations = saved(summary, traces)
+    crashed = counts(summary)
+    note = (
+        f"standard crashes: {crashed['crash_points']:,} points, {crashed['images']:,} images of the disk, "
+        f"{crashed['faults']:,} faults; all of them: turnproof crash"
+    )
+    return attrs.evolve(
+        report,
+        verdict="violation" if violations else report.verdict,
+        counts={**report.counts, **crashed},
+        promises={**report.promises, **judgements(summary, violations)},
+        violations=(*report.violations, *violations),
+        notes=(*report.notes, note),
     )
 
 

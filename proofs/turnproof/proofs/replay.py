@@ -17,6 +17,7 @@ from turnproof.model.vocabulary import TurnproofError
 from turnproof.proofs.adapter import AdapterFailure
 from turnproof.proofs.check import deliver, subject_for
 from turnproof.proofs.compare import TIMES
+from turnproof.proofs.crash import replay_crash
 from turnproof.proofs.history import on_empty_store
 from turnproof.proofs.report import Report, Violation, environment
 from turnproof.proofs.serve import add_subject_options
@@ -43,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "turnproof replay FILE [options] [-- COMMAND ...]"
     parser.epilog = "example: turnproof replay turnproof-J8-17.jsonl -- node my-adapter.mjs"
     parser.add_argument("file", type=Path, metavar="FILE", help="a trace file")
+    parser.add_argument("--crash", action="store_true", help="the file is a counterexample of 'turnproof crash'")
     parser.add_argument("--only", metavar="CASE", help="only the case of this name")
     parser.add_argument("--timeout", type=float, default=10.0, metavar="SECONDS", help="for an adapter's answer (10)")
     add_subject_options(parser)
@@ -50,6 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.crash:
+        if args.command:
+            raise UserError("--crash replays crashes inside our own store; it takes no COMMAND")
+        return replay_crash(str(args.file), args.json)
     try:
         cases = read_trace(args.file)
     except TraceError as error:

@@ -192,12 +192,19 @@ def _promises(promises: Mapping[str, Judgement]) -> Iterable[str]:
     if shown:
         yield f"{'':4} {'':11} {'accepted':>8} {'refused':>8} {'errors':>8}"
     for promise, row in shown.items():
-        figures = " ".join(f"{row.evidence.get(name, 0) or '·':>8}" for name in ("accepted", "refused", "errors"))
-        yield f"{promise:4} {row.verdict.replace('_', ' '):11} {figures}  {PROMISES[promise].statement}"
+        verdict = row.verdict.replace("_", " ")
+        yield f"{promise:4} {verdict:11} {_figures(row.evidence):26}  {PROMISES[promise].statement}"
     if elsewhere:
         yield f"not checked by this verb: {' '.join(elsewhere)}"
     if promises:
         yield ""
+
+
+def _figures(evidence: Mapping[str, int]) -> str:
+    """Answers by their sort; or what else was counted."""
+    if "points" in evidence:
+        return f"{evidence['points']:,} crash points"
+    return " ".join(f"{evidence.get(name, 0) or '·':>8}" for name in ("accepted", "refused", "errors"))
 
 
 def describe(violations: Iterable[Violation]) -> Iterable[str]:

@@ -7,7 +7,7 @@ system under any SQLite store.
 
 from turnproof.proofs.disk.events import Event, Kind, Mark, Recording
 from turnproof.proofs.disk.faults import FaultPlan, Fired
-from turnproof.proofs.disk.images import Image, Readings, kill_images, power_images, rebuild, replayed
+from turnproof.proofs.disk.images import Image, NoSuchImage, Readings, kill_images, power_images, rebuild, replayed
 from turnproof.proofs.disk.library import DiskUnavailable, reproducible
 from turnproof.proofs.disk.vfs import Disk, DiskError
 
@@ -21,6 +21,7 @@ __all__ = [
     "Image",
     "Kind",
     "Mark",
+    "NoSuchImage",
     "Readings",
     "Recording",
     "kill_images",

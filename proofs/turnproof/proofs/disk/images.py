@@ -75,6 +75,10 @@ class Image:
         return f"{self.kind} {where}, {self.mark.acknowledged} acknowledged{fates}"
 
 
+class NoSuchImage(ValueError):
+    """A recording has no such image: it is another run than the one that was meant."""
+
+
 @attrs.define
 class Readings(Generic[T]):
     """Reads each distinct disk once and counts honestly (X6).
@@ -125,9 +129,9 @@ def power_images(recording: Recording, *, bound: int = 64, torn: int = 8, seed: 
 
 
 def rebuild(recording: Recording, kind: CrashKind, point: int, choice: str = "", seed: int = 0) -> Image:
-    """The one image that these values name; what a counterexample file replays. ValueError where they name none."""
+    """The one image that these values name; what a counterexample file replays. Raises ``NoSuchImage``."""
     if not 0 <= point < recording.points:
-        raise ValueError(f"point {point} is not within 0 … {recording.points - 1}")
+        raise NoSuchImage(f"point {point} is not within 0 … {recording.points - 1}")
     disk = _Disk(recording.base)
     for event in recording.events[:point]:
         disk.happen(event)
@@ -135,7 +139,7 @@ def rebuild(recording: Recording, kind: CrashKind, point: int, choice: str = "",
         return _image(disk.now, recording, point, kind, "", 0)
     fates = re.findall(r"[+-]|[tg]\d+", choice)
     if "".join(fates) != choice or len(fates) != len(disk.pending):
-        raise ValueError(f"choice {choice!r} does not fit the {len(disk.pending)} unsynced events at point {point}")
+        raise NoSuchImage(f"choice {choice!r} does not fit the {len(disk.pending)} unsynced events at point {point}")
     return _image(disk.surviving(fates, seed), recording, point, kind, choice, seed)
 
 

@@ -59,10 +59,11 @@ class Handle:
             self.shared &= ~mask
             self.exclusive &= ~mask
             return sqlite.OK
-        shared = bool(flags & sqlite.SHM_SHARED)
-        for other in self.node.handles:
-            if other is not self and mask & (other.exclusive if shared else other.exclusive | other.shared):
-                return sqlite.BUSY
+        shared = flags & sqlite.SHM_SHARED
+        if len(self.node.handles) > 1:  # one in a hundred; asked first because this is called twenty times an image
+            for other in self.node.handles:
+                if other is not self and mask & (other.exclusive if shared else other.exclusive | other.shared):
+                    return sqlite.BUSY
         if shared:
             self.shared |= mask
         else:

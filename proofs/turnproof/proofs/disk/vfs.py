@@ -44,6 +44,7 @@ import posixpath
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from types import TracebackType
 from typing import Self
 from urllib.parse import quote, urlencode
@@ -69,6 +70,13 @@ def _bury() -> None:
         disk.bury()
 
 
+@cache
+def _parents(path: str) -> frozenset[str]:
+    """The directories that lead to an absolute path."""
+    parent = posixpath.dirname(path)
+    return frozenset({parent}) if parent == path else _parents(parent) | {parent}
+
+
 class DiskError(RuntimeError):
     """The disk was used in a way that cannot work (replaced or closed under an open connection, …)."""
 
@@ -88,6 +96,7 @@ class Disk:
         self._base: dict[str, bytes] = {}
         self._mark = Mark()
         self._plan: FaultPlan | None = None
+        self._unplugged = False
         self._error: BaseException | None = None
         self._mutex = threading.RLock()
         self._library = sqlite.library()
@@ -139,7 +148,7 @@ class Disk:
         with self._mutex:
             return {name: node.read() for name, node in sorted(self._nodes.items())}
 
-    def load(self, files: Mapping[str, bytes], mark: Mark = Mark()) -> None:  # noqa: B008 (frozen)
+    def load(self, files: Mapping[str, bytes], mark: Mark | None = None) -> None:
         """Put other files on the disk, all durable, and start a new log (at `mark`). No file may be open."""
         if self._handles:
             raise DiskError(f"{len(self._handles)} files are open: close the connections before load()")
@@ -150,10 +159,17 @@ class Disk:
                 node.fill(data)
             else:
                 self._nodes[name] = Node(name, data)
-        self.directories = {"/"}
-        for name in files:
-            self.add_directory(posixpath.dirname(name))
-        self._base, self._events, self._mark = dict(files), [], mark
+        self.directories = {"/"}.union(*map(_parents, files))
+        self._base, self._events, self._mark = dict(files), [], Mark() if mark is None else mark
+
+    @contextlib.contextmanager
+    def unplugged(self) -> Iterator[None]:
+        """Whoever closes meanwhile is a process that died: the last one to close moves no log into the database."""
+        self._unplugged = True
+        try:
+            yield
+        finally:
+            self._unplugged = False
 
     @contextlib.contextmanager
     def failing(self, plan: FaultPlan) -> Iterator[FaultPlan]:
@@ -211,9 +227,8 @@ class Disk:
         return sorted(self._nodes)
 
     def add_directory(self, path: str) -> None:
-        while path not in self.directories:
-            self.directories.add(path)
-            path = posixpath.dirname(path)
+        if path not in self.directories:
+            self.directories |= {path, *_parents(path)}
 
     def log(self, kind: Kind, file: str, offset: int = 0, data: bytes = b"", target: str = "") -> None:
         if self.record:
@@ -373,7 +388,7 @@ class Disk:
         return sqlite.OK
 
     def _lock(self, file: int, level: int) -> int:
-        return self._handles[file].lock(level)
+        return sqlite.BUSY if self._unplugged else self._handles[file].lock(level)
 
     def _unlock(self, file: int, level: int) -> int:
         self._handles[file].unlock(level)
