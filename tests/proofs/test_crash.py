@@ -82,7 +82,9 @@ def test_a_power_cut_in_what_follows_a_kill(name: str) -> None:
     sound(sweep_deeper(record(named(name)), "power"))
 
 
-@pytest.mark.parametrize("name", ["creation", "transfer", "import beside work", "delete_session/1", "append_step/0"])
+@pytest.mark.parametrize(
+    "name", ["creation", "transfer", "import beside work", "delete_session/1", "delete_session/2", "append_step/0"]
+)
 def test_a_fault_at_every_call(name: str) -> None:
     swept = sweep_faults(named(name))
     assert swept.complete

@@ -17,6 +17,7 @@ from turnproof.model.driver import Driver, End, Stage
 from turnproof.model.turn import TABLE
 from turnproof.proofs import explore
 from turnproof.proofs.explore.designs import DESIGNS
+from turnproof.proofs.explore.laws import LAWS
 from turnproof.proofs.explore.machine import Machine
 from turnproof.proofs.explore.orbits import orbit_sizes, reduced, unreduced
 from turnproof.proofs.explore.schedule import Schedule
@@ -48,14 +49,14 @@ def test_the_reference_holds_in_every_schedule_of_a_scope(name: str) -> None:
     assert search.found == []
     assert search.dead_ends == 0
     assert found.missing == ()
-    assert found.code == 0
+    assert found.verdict == "conforms"
     assert (search.states, search.transitions, search.depth, len(search.machine.stores)) == PINNED[name]
 
 
 def test_two_submissions_and_a_budget() -> None:
     scope = attrs.evolve(SCOPES["default"], plan=((1, 0), (0,)), workers=2)
     found = explore.explore(scope)
-    assert (found.code, found.missing) == (0, ())
+    assert (found.verdict, found.missing) == ("conforms", ())
     assert (found.search.states, found.search.transitions) == (169_760, 372_598)
 
 
@@ -88,7 +89,7 @@ STEPS = {
 def test_a_wrong_design_is_refuted_by_a_shortest_history(name: str) -> None:
     design = DESIGNS[name]
     found = explore.explore(design.bounds, design)
-    assert found.code == 1
+    assert found.verdict == "violation"
     (violation,) = found.search.found
     assert violation.fault.promise == design.refuted_by
     assert len(violation.steps) == STEPS[name]
@@ -124,12 +125,12 @@ def test_what_is_never_reached_fails_the_run() -> None:
     found = explore.explore(alone)
     assert found.search.exhausted
     assert {"decision redrive", "refused complete"} <= set(found.missing)
-    assert found.code == 1
+    assert found.verdict == "violation"
     assert missing(found.search.machine) == found.missing
 
 
 def test_the_budget_leaves_it_undecided() -> None:
-    assert explore.explore(SCOPES["one"], budget=0).code == 3
+    assert explore.explore(SCOPES["one"], budget=0).verdict == "undecided"
 
 
 # --- the verb ---------------------------------------------------------------------------------------------------------
@@ -146,9 +147,22 @@ def test_the_verb_tells_its_figures(capsys: pytest.CaptureFixture[str], tmp_path
     told = capsys.readouterr().out
     assert "578 states, 1,139 transitions, depth 22" in told
     assert "no violation" in told
-    figures = json.loads((tmp_path / "figures.json").read_text())
-    assert (figures["states"], figures["dead_ends"], figures["violations"]) == (578, 0, [])
+    report = json.loads((tmp_path / "figures.json").read_text())
+    (figures,) = report["explorations"]
+    assert (report["report"], report["verb"], report["verdict"], report["violations"]) == (1, "explore", "conforms", [])
+    assert report["counts"] == {"states": 578, "transitions": 1139, "depth": 22}
+    assert {promise: row["evidence"] for promise, row in report["promises"].items()} == {
+        promise: {"states": 578} for promise in LAWS
+    }
+    assert (figures["states"], figures["dead_ends"]) == (578, 0)
     assert figures["bytes_per_state"] > 0
+
+
+def test_an_exploration_that_ran_out_of_time_is_no_evidence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert verb("--budget", "0.01", "--json", "-") == 3
+    report = json.loads(capsys.readouterr().out)
+    assert report["verdict"] == "undecided"
+    assert {(row["verdict"], *row["evidence"]) for row in report["promises"].values()} == {("not_checked",)}
 
 
 def test_the_verb_draws_a_refutation(capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,8 +171,11 @@ def test_the_verb_draws_a_refutation(capsys: pytest.CaptureFixture[str]) -> None
     assert "violation of E7" in told
     assert "transfer a1 -> a2" in told
     assert verb("--design", "append-without-fence", "--json", "-") == 1
-    history = json.loads(capsys.readouterr().out)["violations"][0]["history"]
-    assert [step["worker"] for step in history] == [1, 1, 1, 2, 2, 1]
+    report = json.loads(capsys.readouterr().out)
+    assert [step["worker"] for step in report["violations"][0]["steps"]] == [1, 1, 1, 2, 2, 1]
+    assert {promise: (row["verdict"], row["evidence"]) for promise, row in report["promises"].items()} == {
+        "E7": ("broken", {})
+    }
 
 
 def test_the_verb_puts_what_it_explored_to_the_store(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -33,7 +33,7 @@ from turnproof.proofs.crash.standard import standard_set
 from turnproof.proofs.disk import DiskUnavailable
 from turnproof.proofs.history import Divergence, Move, Tally
 from turnproof.proofs.judging import judge
-from turnproof.proofs.report import Report, Violation, environment, render, write_json, write_junit
+from turnproof.proofs.report import Judgement, Report, Violation, environment, render, write_json, write_junit
 from turnproof.proofs.search import Budget, Search
 from turnproof.proofs.serve import add_subject_options, subject_of
 from turnproof.proofs.subjects import Flush, StoreSubject, Subject, expected
@@ -152,6 +152,17 @@ def check(subject: Subject, seed: int, budget: Budget, traces: Path) -> Report:
     )
 
 
+def _joined(one: Mapping[str, Judgement], other: Mapping[str, Judgement]) -> dict[str, Judgement]:
+    """The evidence of both; what the other did not check stays as it was."""
+    joined = dict(one)
+    for promise, row in other.items():
+        known = one.get(promise, row)
+        if row.verdict != "not_checked":
+            verdict = "broken" if "broken" in (row.verdict, known.verdict) else "kept"
+            joined[promise] = Judgement(verdict=verdict, evidence={**known.evidence, **row.evidence})
+    return joined
+
+
 def _is_ours(subject: Subject) -> bool:
     return isinstance(subject, StoreSubject) and subject.opener is open_store
 
@@ -173,7 +184,7 @@ def with_crashes(report: Report, flush: Flush, budget: float | None, traces: Pat
         report,
         verdict="violation" if violations else report.verdict,
         counts={**report.counts, **crashed},
-        promises={**report.promises, **judgements(summary, violations)},
+        promises=_joined(report.promises, judgements(summary, violations)),
         violations=(*report.violations, *violations),
         notes=(*report.notes, note),
     )

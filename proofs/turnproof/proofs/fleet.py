@@ -34,17 +34,23 @@ from turnproof.impl.store import Flush
 from turnproof.model.decision import Accept, Decision
 from turnproof.model.driver import ProviderCall, Step, ToolCall, ToolRun
 from turnproof.model.operations import CommitTurnJournal, Operation
+from turnproof.model.promises import PROMISES
 from turnproof.model.rows import Record, Submission
 from turnproof.model.vocabulary import CorruptConversation, RunNotFound, Status
 from turnproof.proofs.explore.laws import Fault, World, act_on, conversation_faults
 from turnproof.proofs.explore.scope import Scope, Script
+from turnproof.proofs.report import Judgement, Report, Violation, environment, wal_warning, write_json, write_junit
 from turnproof.proofs.runner import Runner, on_store
+from turnproof.proofs.subjects import StoreSubject
 
 __all__ = ["FleetReport", "add_arguments", "describe", "run", "run_fleet"]
 
 LEASE_MS: Final = 400
 _PLANS: Final = ((0,), (1, 0), (2, 0), (1, 2, 0))
 _PER_SESSION: Final = 5
+JUDGED: Final = frozenset({"C1", "E1", "E2", "E3", "E4", "E5", "E6", "E7", "L6", "P3", "P8", "T7", "X5"})
+"""Promises that a fleet would break if the store or the driver did not keep them."""
+
 _MAX_RETRY: Final = 1000
 """Nothing is given up here: every submission must be answered, however often its workers die."""
 
@@ -69,11 +75,45 @@ class FleetReport:
     """Results that recovery had to synthesise."""
     unsettled: int
     faults: tuple[str, ...]
+    settings: Mapping[str, str] = attrs.Factory(dict)
+    """Read back from the store (X6)."""
 
     @property
-    def code(self) -> int:
-        """0 all held, 1 a violation, 3 the budget ran out."""
-        return 1 if self.faults else 3 if self.unsettled else 0
+    def verdict(self) -> str:
+        return "violation" if self.faults else "undecided" if self.unsettled else "conforms"
+
+    def report(self) -> Report:
+        """The report of PROTOCOL: what the fleet can break is kept as often as there were submissions."""
+        broken = {promise: fault for fault in self.faults if (promise := fault.partition(":")[0]) in PROMISES}
+        figures = {name: value for name, value in attrs.asdict(self).items() if isinstance(value, int)}
+        return Report(
+            verb="crash",
+            subject=StoreSubject().identity,
+            verdict=self.verdict,
+            seed=self.seed,
+            environment=environment(self.settings),
+            counts={name: value for name, value in figures.items() if name != "seed"},
+            promises={
+                promise: Judgement(
+                    verdict="broken" if promise in broken else "not_checked" if self.unsettled else "kept",
+                    evidence={} if self.unsettled else {"histories": self.submissions},
+                )
+                for promise in PROMISES
+                if promise in JUDGED or promise in broken
+            },
+            violations=tuple(
+                Violation(
+                    promise=promise,
+                    statement=PROMISES[promise].statement,
+                    operation="crash",
+                    expected=None,
+                    got=fault,
+                    steps=(),
+                )
+                for promise, fault in broken.items()
+            ),
+            notes=(*self.faults, *filter(None, [wal_warning(self.settings.get("sqlite_version"))])),
+        )
 
 
 # --- the work ---------------------------------------------------------------------------------------------------------
@@ -301,6 +341,7 @@ def _report(
         interrupted=interrupted,
         unsettled=sum(row.status is not Status.SETTLED for row in rows),
         faults=tuple(dict.fromkeys(faults)),
+        settings={name: str(value) for name, value in store.settings().items()},
     )
 
 
@@ -331,11 +372,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run with ``args.workers``, ``args.submissions``, and ``seed`` and ``budget`` if the verb has them."""
-    report = run_fleet(
+    seen = run_fleet(
         args.workers, args.submissions, getattr(args, "seed", None), getattr(args, "budget", None) or 120.0
     )
-    print(describe(report))
-    return report.code
+    report, target = seen.report(), getattr(args, "json", None)
+    if target is not None:
+        write_json(report, target)
+    if getattr(args, "junit", None) is not None:
+        write_junit(report, args.junit)
+    if target != "-":
+        print(describe(seen))
+    return report.exit
 
 
 def describe(report: FleetReport) -> str:

@@ -24,7 +24,7 @@ from turnproof.proofs.contracts.reasons import NO_CONTRACT
 from turnproof.proofs.terminal import UserError
 from turnproof.proofs.wire import Json, Object
 
-__all__ = ["BEGIN", "COLUMNS", "ELSEWHERE", "END", "EXPLORED", "Row", "add_arguments", "markdown", "rows_of", "run"]
+__all__ = ["BEGIN", "COLUMNS", "ELSEWHERE", "END", "Row", "add_arguments", "markdown", "rows_of", "run"]
 
 REPORTS: Final = ".turnproof/reports"
 BEGIN: Final = "<!-- turnproof promises: begin -->"
@@ -36,16 +36,13 @@ COLUMNS: Final[Mapping[str, Mapping[str, str]]] = {
     "proved": {"proved": "contracts"},
     "exhaustive": {"cells": "cells", "states": "states"},
     "sampled": {"sampled": "times", "histories": "histories"},
-    "crashed": {"crash_points": "points", "crashed": "points", "faults": "faults"},
+    "crashed": {"crash_points": "points", "faults": "faults"},
     "mutants": {"killed": "caught"},
 }
 _OF: Final = {"proved": "contracts", "killed": "mutants"}
 """Figures that are so many *of* so many."""
 _VOLATILE: Final = ("sampled", "crashed")
 """Methods whose figures differ from run to run."""
-
-EXPLORED: Final = ("C1", "C2", "E1", "E2", "E3", "E4", "E5", "E6", "E7", "J6", "J8", "L2", "L6", "P3")
-"""The laws that ``explore`` checks in every state and at every step (``explore.laws``)."""
 
 ELSEWHERE: Final[Mapping[str, str]] = {
     # a promise that ``check`` cannot judge: where it is sampled, enumerated or crashed instead
@@ -142,9 +139,6 @@ def _evidence(file: Path) -> Iterable[tuple[str, dict[str, int], bool]]:
         for promise, row in promises.items():
             if isinstance(row, dict):
                 yield promise, _numbers(row.get("evidence")), row.get("verdict") == "broken"
-    elif "exhausted" in report and report.get("design") is None:
-        states = _numbers(report) if report["exhausted"] is True else {}
-        yield from ((promise, {"states": states["states"]}, False) for promise in EXPLORED if "states" in states)
     elif report.get("report") != 1:
         raise UserError(f"{file}: this is no report of turnproof")
 

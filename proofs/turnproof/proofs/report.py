@@ -78,6 +78,8 @@ class Report:
     violations: tuple[Violation, ...] = ()
     notes: tuple[str, ...] = ()
     """What a reader must know to weigh the verdict: why it is undecided, or could not be reached."""
+    more: Object = attrs.Factory(dict)
+    """What only this verb has to say, beside the fields of PROTOCOL."""
 
     @property
     def exit(self) -> int:
@@ -96,6 +98,7 @@ class Report:
             "promises": {promise: _judgement(promise, row) for promise, row in self.promises.items()},
             "violations": [encode(violation) for violation in self.violations],
             "notes": list(self.notes),
+            **self.more,
         }
 
 
@@ -201,9 +204,9 @@ def _promises(promises: Mapping[str, Judgement]) -> Iterable[str]:
 
 
 def _figures(evidence: Mapping[str, int]) -> str:
-    """Answers by their sort; or what else was counted."""
-    if "points" in evidence:
-        return f"{evidence['points']:,} crash points"
+    """Answers by their sort; or what was crashed."""
+    if "sampled" not in evidence and evidence:
+        return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in evidence.items())
     return " ".join(f"{evidence.get(name, 0) or '·':>8}" for name in ("accepted", "refused", "errors"))
 
 

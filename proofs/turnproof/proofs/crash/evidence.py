@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from turnproof.model.promises import PROMISES
 from turnproof.proofs.crash.counterexample import Counterexample, as_json, write
-from turnproof.proofs.crash.standard import CellMode, Summary
+from turnproof.proofs.crash.standard import Cell, CellMode, Summary
 from turnproof.proofs.report import Judgement, Violation, wal_warning
 
 __all__ = ["counts", "judgements", "proof", "saved", "violation_of"]
 
 PROMISE: Final[dict[CellMode, str]] = {"kill": "X1", "power": "X2", "fault": "X3"}
 """What each mode is about."""
+
+
+ALSO: Final[Mapping[str, tuple[str, ...]]] = {
+    # promise: scenarios (how their names begin) that a store which breaks it does not survive
+    "T4": ("transfer", "replace_turn_journal_attempt"),
+    "J11": ("turn with tools", "text turn", "update to", "commit_turn_journal", "mark_stream_consumed"),
+    "L10": ("deletion", "delete_session"),
+    "R3": ("step", "append_step", "turn with tools"),
+    "R4": ("checkpoint/",),
+    "R10": (),
+    "R12": ("import",),
+}
+"""Promises beside X1 to X3 that speak of one write, and so of a crash inside it."""
 
 
 def saved(summary: Summary, directory: Path) -> list[Violation]:
@@ -38,18 +51,31 @@ def violation_of(example: Counterexample, path: Path | None = None) -> Violation
 
 
 def judgements(summary: Summary, violations: Sequence[Violation]) -> dict[str, Judgement]:
-    """X1 to X3 and X6, each with what was done for it; of what did not run nothing is claimed."""
+    """What was crashed for each promise; of what did not run nothing is claimed."""
+    figures: dict[str, dict[str, int]] = {promise: {} for promise in (*PROMISE.values(), *ALSO)}
+    for cell in summary.cells:
+        figure = "faults" if cell.mode == "fault" else "crash_points"
+        for promise in _about(cell):
+            figures[promise][figure] = figures[promise].get(figure, 0) + cell.counts.points
+    if summary.facts:
+        figures["X6"] = {
+            "crash_points": sum(row.get("crash_points", 0) for row in map(figures.get, ("X1", "X2")) if row)
+        }
     broken = {violation.promise for violation in violations}
-    found: dict[str, Judgement] = {}
-    for mode, promise in PROMISE.items():
-        total = summary.total(mode).counts
-        verdict = "broken" if promise in broken else "kept" if total.points else "not_checked"
-        found[promise] = Judgement(verdict=verdict, evidence={"points": total.points, "images": total.images})
-    crashed = sum(judgement.evidence["points"] for judgement in found.values()) if summary.facts else 0
-    found["X6"] = Judgement(verdict="kept" if crashed else "not_checked", evidence={"points": crashed})
-    for promise in broken - found.keys():
-        found[promise] = Judgement(verdict="broken")
-    return found
+    return {
+        promise: Judgement(
+            verdict="broken" if promise in broken else "kept" if any(evidence.values()) else "not_checked",
+            evidence=evidence,
+        )
+        for promise, evidence in {**{promise: {} for promise in broken}, **figures}.items()
+    }
+
+
+def _about(cell: Cell) -> Iterator[str]:
+    yield PROMISE[cell.mode]
+    if cell.mode == "power":
+        yield "R10"
+    yield from (promise for promise, names in ALSO.items() if cell.scenario.startswith(names))
 
 
 def counts(summary: Summary) -> dict[str, int]:

@@ -176,7 +176,8 @@ def timeline(start: State, steps: Sequence[Step], legacy: Legacy) -> Timeline:
             after = adopt(before.state, legacy) if step.what == "open" else before.state
         now = before if after == before.state else Moment(after)
         middle = [Moment(state) for state in between if state not in (before.state, after)]
-        flying.append((before, *middle, *([] if now is before else [now])))
+        done = [now] if middle or now is not before else []  # a deletion of nothing ends where it began
+        flying.append((before, *middle, *done))
         moments.append(now)
         answers.append(answer)
     return Timeline(tuple(moments), tuple(flying), tuple(answers))

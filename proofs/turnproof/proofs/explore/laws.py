@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from attrs import frozen
 
@@ -23,7 +24,11 @@ from turnproof.model.transcript import Damage
 from turnproof.model.vocabulary import Status
 from turnproof.proofs.explore.scope import NOW, SESSION, Script
 
-__all__ = ["Event", "Fault", "World", "act_on", "conversation_faults", "state_fault", "step_fault"]
+__all__ = ["LAWS", "Event", "Fault", "World", "act_on", "conversation_faults", "state_fault", "step_fault"]
+
+
+LAWS: Final = frozenset({"C1", "C2", "E1", "E2", "E3", "E4", "E5", "E6", "E7", "J6", "J8", "L2", "L6", "P3"})
+"""The promises that are checked here, in every state or at every step."""
 
 
 @frozen

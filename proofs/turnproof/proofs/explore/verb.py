@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import attrs
 
+from turnproof.model.promises import PROMISES
 from turnproof.proofs.explore.cover import cover, explored, replay_on
 from turnproof.proofs.explore.designs import DESIGNS, Design
+from turnproof.proofs.explore.laws import LAWS
 from turnproof.proofs.explore.machine import Machine
 from turnproof.proofs.explore.scope import SCOPES, Scope
 from turnproof.proofs.explore.search import Found, Search
 from turnproof.proofs.explore.sometimes import missing
 from turnproof.proofs.explore.timeline import describe, draw, placed
 from turnproof.proofs.history import Divergence
+from turnproof.proofs.report import Judgement, Report, Violation, environment, write_json, write_junit
 from turnproof.proofs.subjects import StoreSubject
-from turnproof.proofs.terminal import UserError
+from turnproof.proofs.terminal import UserError, add_report_options
+from turnproof.proofs.wire import Object, encode
 
 __all__ = ["Exploration", "add_arguments", "explore", "run"]
 
@@ -46,10 +50,11 @@ class Exploration:
     design: Design | None = None
 
     @property
-    def code(self) -> int:
+    def verdict(self) -> str:
+        """Of the driver, or of a wrong design: that one is refuted when it shows a violation."""
         if self.search.found or (self.search.exhausted and self.missing):
-            return 1
-        return 0 if self.search.exhausted else 3
+            return "violation"
+        return "conforms" if self.search.exhausted else "undecided"
 
 
 def explore(scope: Scope, design: Design | None = None, budget: float = float("inf")) -> Exploration:
@@ -80,27 +85,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--on-store", action="store_true", help="then put every step of the stores to the SQLite store, and compare"
     )
     parser.add_argument("--budget", type=float, default=600, metavar="S", help="seconds (default: %(default)s)")
-    parser.add_argument("--json", metavar="FILE", help="write the figures as JSON ('-': to standard output)")
+    add_report_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.design == "all":
-        found = [explore(design.bounds, design, args.budget) for design in DESIGNS.values()]
-    elif args.design is not None:
-        found = [explore(DESIGNS[args.design].bounds, DESIGNS[args.design], args.budget)]
-    else:
+    if args.budget <= 0:
+        raise UserError("--budget must be positive")
+    if args.design is None:
         found = [explore(_scope(args), None, args.budget)]
+    else:
+        chosen = DESIGNS.values() if args.design == "all" else [DESIGNS[args.design]]
+        found = [explore(design.bounds, design, args.budget) for design in chosen]
+    report = _report(found)
     if args.json != "-":
         print("\n\n".join(map(_told, found)))
     if args.json is not None:
-        text = json.dumps([_figures(e) for e in found] if args.design == "all" else _figures(found[0]), indent=1)
-        if args.json == "-":
-            sys.stdout.write(text + "\n")
-        else:
-            Path(args.json).write_text(text + "\n", encoding="utf-8")
+        write_json(report, args.json)
+    if args.junit is not None:
+        write_junit(report, args.junit)
     if args.on_store and args.design is None:
-        return max(found[0].code, _replayed(found[0]))
-    return max(e.code for e in found)
+        return max(report.exit, _replayed(found[0]))
+    return report.exit
 
 
 def _replayed(exploration: Exploration) -> int:
@@ -150,11 +155,59 @@ def _scope(args: argparse.Namespace) -> Scope:
 # --- telling --------------------------------------------------------------------------------------------------------
 
 
-def _figures(exploration: Exploration) -> dict[str, object]:
+def _report(found: Sequence[Exploration]) -> Report:
+    """One report of all that was explored. What a wrong design shows is no evidence for any promise."""
+    verdicts = {exploration.verdict for exploration in found}
+    violations = [_shown(one, exploration) for exploration in found for one in exploration.search.found]
+    first = found[0]
+    evidence = {"states": first.search.states} if first.search.exhausted else {}
+    broken = {violation.promise for violation in violations}
+    judged = LAWS if first.design is None else broken
+    return Report(
+        verb="explore",
+        subject=None,
+        verdict=next(verdict for verdict in ("violation", "undecided", "conforms") if verdict in verdicts),
+        seed=None,
+        environment=environment({}),
+        counts={
+            "states": sum(exploration.search.states for exploration in found),
+            "transitions": sum(exploration.search.transitions for exploration in found),
+            "depth": max(exploration.search.depth for exploration in found),
+        },
+        promises={
+            promise: Judgement(
+                verdict="broken" if promise in broken else "kept" if evidence else "not_checked", evidence=evidence
+            )
+            for promise in PROMISES
+            if promise in judged
+        },
+        violations=tuple(violations),
+        notes=tuple(f"never reached: {name}" for exploration in found for name in exploration.missing),
+        more={"explorations": [_figures(exploration) for exploration in found]},
+    )
+
+
+def _shown(found: Found, exploration: Exploration) -> Violation:
+    """A broken law with its shortest history: who does what, in order."""
+    workers = exploration.scope.workers
+    return Violation(
+        promise=found.fault.promise,
+        statement=PROMISES[found.fault.promise].statement,
+        operation=describe(found.steps[-1].label),
+        expected=None,
+        got=found.fault.text,
+        steps=tuple(
+            {"op": describe(step.label), "worker": None if place is None else place + 1}
+            for place, step in placed(found.steps, workers)
+        ),
+    )
+
+
+def _figures(exploration: Exploration) -> Object:
     search = exploration.search
     machine = search.machine
     return {
-        "scope": attrs.asdict(exploration.scope),
+        "scope": encode(attrs.asdict(exploration.scope)),
         "design": None if exploration.design is None else exploration.design.name,
         "exhausted": search.exhausted,
         "states": search.states,
@@ -168,17 +221,6 @@ def _figures(exploration: Exploration) -> dict[str, object]:
         "dead_ends": search.dead_ends,
         "missing": list(exploration.missing),
         "reached": dict(sorted(machine.reached.items())),
-        "violations": [
-            {
-                "promise": found.fault.promise,
-                "text": found.fault.text,
-                "history": [
-                    {"worker": None if place is None else place + 1, "does": describe(step.label)}
-                    for place, step in placed(found.steps, exploration.scope.workers)
-                ],
-            }
-            for found in search.found
-        ],
     }
 
 
@@ -202,7 +244,7 @@ def _told(exploration: Exploration) -> str:
         lines.append("refuted" if search.found else "NOT refuted")
     elif not search.exhausted and not search.found:
         lines.append("undecided: the budget ran out before everything was seen")
-    elif exploration.code == 0:
+    elif exploration.verdict == "conforms":
         lines.append(f"no violation, no dead end; all {len(search.machine.reached)} kinds of step as they must be")
     return "\n".join(lines)
 
