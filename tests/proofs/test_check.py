@@ -55,12 +55,12 @@ def test_what_is_right_conforms_and_every_promise_was_exercised(subject: Subject
 
 def test_our_store_is_crashed_too_and_the_report_says_so(tmp_path: Path) -> None:
     before = check(StoreSubject(), 17, budget(ONCE), tmp_path)
-    report = with_crashes(before, "always", 12.0, tmp_path)
+    report = with_crashes(before, "always", None, tmp_path)
     assert report.verdict == before.verdict
     assert report.counts["crash_points"] > 100
     assert report.counts["faults"] > 10
     crashed = [promise for promise, row in report.promises.items() if row.evidence.keys() & {"crash_points", "faults"}]
-    assert set(crashed) == {"X1", "X2", "X3", "X6", "J11", "L10", "R3", "R10", "R12"}
+    assert {"X1", "X2", "X3", "X6"} <= set(crashed) <= {"X1", "X2", "X3", "X6", "J11", "L10", "R3", "R10", "R12"}
     assert all(report.promises[promise].verdict == "kept" for promise in crashed)
     assert report.promises["R3"].evidence["sampled"] == before.promises["R3"].evidence["sampled"]
     assert report.notes[-1].startswith(f"standard crashes: {report.counts['crash_points']:,} points")
