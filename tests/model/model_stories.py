@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from turnproof.model.choices import STRICT, Choices
 from turnproof.model.decision import Accept, Fail, Refuse
 from turnproof.model.operations import ALPHABET
 from turnproof.model.rows import Draft, Fence, Lease, Slot, Submission
@@ -20,13 +21,14 @@ KEY = "s1:t1:a1"
 class Story:
     """A state and the operations that happen to it. Every refusal is tested twice: the answer, and the state."""
 
-    def __init__(self, state: State = EMPTY) -> None:
+    def __init__(self, state: State = EMPTY, choices: Choices = STRICT) -> None:
         self.state = state
+        self.choices = choices
         self.now = 1000
 
     def _answer(self, verb: str, args: Mapping[str, object]) -> tuple[State, object]:
         self.now += 1
-        return apply(self.state, ALPHABET[verb](**{"now": self.now, **args}))
+        return apply(self.state, ALPHABET[verb](**{"now": self.now, **args}), self.choices)
 
     def do(self, verb: str, **args: object) -> Any:
         """The operation is accepted; answers its value."""

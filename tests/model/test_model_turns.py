@@ -6,8 +6,10 @@ import pytest
 from attrs import evolve
 from model_stories import KEY, REQUEST, RUN, S, Story, answers, asks, fence, lease, says, user
 
+from turnproof.model.choices import Choices
 from turnproof.model.rows import Receipt, Slot, Submission
 from turnproof.model.system import EMPTY
+from turnproof.model.table import Table
 from turnproof.model.vocabulary import ErrorCode, Phase, Status, SubmissionKind
 
 
@@ -239,3 +241,22 @@ def test_a_deleted_session_leaves_receipts_and_nothing_written_late_brings_it_ba
     assert story.state == before
     story.do("admit", submission_id="s2", session_key=RUN, kind="dispatch", payload="{}", accepted_at=5)
     assert story.state.submissions["s2"].sequence == 2
+
+
+def test_a_deletion_takes_along_every_opaque_stream_key() -> None:
+    """L10: all its stream keys, not only the one that the slot holds last; and nobody else's."""
+    story = Story(choices=Choices(stream_key="opaque")).running()
+    for turn, key in (("t1", "K1"), ("t2", "K2")):
+        story.begun(turn=turn)
+        started = {"phase": "provider_started", "stream_key": key}
+        story.do("update_turn_journal_phase", submission_id=S, attempt_id="a1", **started)
+    for key in ("K1", "K2", "K3", f"{S}:t1:a1"):
+        story.do("append_stream_segment", stream_key=key, segment_index=0, body="x")
+    story.do("complete", submission_id=S, attempt_id="a1")
+    story.do("delete_session", session_key=RUN)
+    assert story.state == evolve(
+        EMPTY,
+        segments=Table(dict.fromkeys(("K3", f"{S}:t1:a1"), ((0, "x"),))),
+        receipts=Table({S: 1000}),
+        last_sequence=1,
+    )

@@ -111,6 +111,14 @@ def test_a_malformed_trace_is_an_error_that_names_the_line(
     assert shown.out == ""
 
 
+def test_a_trace_may_ask_for_what_no_store_has(tmp_path: Path) -> None:
+    """An operation that is not known answers ``unsupported`` (PROTOCOL), and a trace may hold an adapter to that."""
+    file = tmp_path / "t.jsonl"
+    file.write_text('{"op":"levitate","args":{"a":1},"expect":{"error":"unsupported"}}\n')
+    assert main(["replay", str(file)]) == 0
+    assert main(["replay", str(file), "--", *SERVE]) == 0
+
+
 def test_a_failing_step_shows_what_was_expected_and_what_came(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -98,6 +98,27 @@ def test_malformed_lines_are_answered_and_change_nothing(model: tuple[str, ...],
         assert client.state() == before
 
 
+@pytest.mark.parametrize("model", [(), ("--model",)], ids=["store", "model"])
+def test_an_append_is_refused_for_its_run_before_its_record(model: tuple[str, ...], tmp_path: Path) -> None:
+    """SPEC section 0: run id, then record shape."""
+    with serving(*model) as client:
+        fill(client, tmp_path / "store")
+        before = client.state()
+        for record in ({}, {"kind": 5}, {"kind": "turn", "colour": "red"}, {"kind": "turn", "timestamp": True}):
+            for run_id, code in ((".x", "invalid_run_id"), ("run1", "invalid_record")):
+                assert code_of(client.ask("append", run_id=run_id, record=record)) == code
+                assert code_of(client.ask("append_step", run_id=run_id, records=[record])) == code
+        assert client.state() == before
+
+
+def test_a_message_that_quotes_megabytes_is_cut(tmp_path: Path) -> None:
+    with serving() as client:
+        fill(client, tmp_path / "store")
+        long = "\u0080" * 7_000_000
+        assert code_of(client.ask(long)) == "unsupported"
+        assert code_of(client.ask("position", run_id=long)) == "invalid_run_id"
+
+
 def test_random_bytes_are_answered_line_by_line(tmp_path: Path) -> None:
     dice = random.Random(17)
     with serving() as client:
@@ -164,7 +185,8 @@ def test_nothing_is_answered_before_open_but_hello() -> None:
         hello = client.ask("hello", protocol=1)["ok"]
         assert isinstance(hello, dict)
         assert (hello["protocol"], hello["clock"], hello["flush"], hello["choices"]) == (1, "given", "always", {})
-        assert code_of(client.ask("hello", protocol=2)) == "unsupported"
+        for other in (2, 0, True, 1.0, "1"):
+            assert code_of(client.ask("hello", protocol=other)) == "unsupported"
         assert code_of(client.ask("position", run_id="run1")) == "storage_error"
         assert code_of(client.ask("open")) == "invalid_argument"
         assert code_of(client.ask("open", path="/dev/null/x")) == "storage_error"

@@ -91,18 +91,21 @@ def examine(facts: Iterable[Fact]) -> Examined:
 
 
 def compaction_problem(tree: Transcript, record: Record) -> str | None:
-    """Why a compaction may not be appended: what it keeps must start on its own path and split no step (A8)."""
+    """Why a compaction may not be appended: what it keeps must start on its own path and split no step (A8).
+
+    A step with an open call reaches to the end of the path, and over the compaction that is put there.
+    """
     first_kept = decode_compaction(record.payload).first_kept
-    if first_kept == record.entry_id:
-        return None
     path = tree.path(tree.index.get(record.parent_id, ROOT))
-    kept = tree.index.get(first_kept, ROOT)
-    if kept == ROOT or kept not in path:
+    if first_kept == record.entry_id:
+        at = len(path)
+    elif (kept := tree.index.get(first_kept, ROOT)) != ROOT and kept in path:
+        at = path.index(kept)
+    else:
         return f"first_kept {first_kept!r} is not on the path to this compaction"
-    at = path.index(kept)
     found = examine(tree.facts[node] for node in path)
     for step in found.steps:
-        end = len(path) - 1 if step is found.torn else step.end
+        end = len(path) if step is found.torn else step.end
         if step.start < at <= end:
             return f"first_kept {first_kept!r} splits the step of {tree.ids[path[step.start]]!r}"
         if step.start == at and step.unanswered:
@@ -128,8 +131,8 @@ def repair_problem(tree: Transcript, parent_id: str, dropped: Sequence[str]) -> 
 def soundness(tree: Transcript, leaf: int, checkpoint: str | None) -> str | None:
     """Why a leaf may not be committed, or ``None`` (A4).
 
-    It must be the checkpoint or below it, and the entries between the two must be a conversation of their own, so that
-    nothing committed is ever cut.
+    It must be the checkpoint or below it, and the entries between the two must be a conversation of their own. Where no
+    message is among them, the step above them must be whole too: a repair would cut them with it.
     """
     start = tree.index.get(checkpoint, ROOT) if checkpoint else ROOT
     if checkpoint and start == ROOT:
@@ -147,7 +150,10 @@ def soundness(tree: Transcript, leaf: int, checkpoint: str | None) -> str | None
     found = examine(facts)
     if found.corrupt is not None:
         return f"the path to it is corrupt at {tree.ids[between[-1 - found.corrupt]]!r}"
-    return "the path to it ends in a step with an open call" if found.torn is not None else None
+    if not any(facts):
+        found = examine(tree.facts[node] for node in tree.path(leaf))
+    torn = found.corrupt is None and found.torn is not None
+    return "the path to it ends in a step with an open call" if torn else None
 
 
 # --- the step that the journal knows (P9, A5) -------------------------------------------------------------------------

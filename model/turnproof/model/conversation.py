@@ -14,7 +14,14 @@ from attrs import evolve, frozen
 from turnproof.model.choices import STRICT, Choices
 from turnproof.model.ids import assistant_entry_id
 from turnproof.model.journal import Anchor
-from turnproof.model.payload import Call, decode_compaction, decode_model_change, decode_tool_request, message_text
+from turnproof.model.payload import (
+    Call,
+    Message,
+    decode_compaction,
+    decode_model_change,
+    decode_tool_request,
+    message_text,
+)
 from turnproof.model.repair import Verdict, examine, item_of, split_into_steps
 from turnproof.model.rows import Context, ModelChoice, Pending, Record, Repair, Restored, Slot, Submission
 from turnproof.model.submission import counted
@@ -236,17 +243,20 @@ def context_of(tree: Transcript, restored: Restored) -> Context | Damage:
 
 
 def compaction_problem(tree: Transcript, record: Record) -> str | None:
-    """Why a compaction may not be appended: its first kept entry must be on its path and split no step (A8)."""
+    """Why a compaction may not be appended: its first kept entry must be on its path and split no step (A8).
+
+    It may keep itself first, so it counts as the last entry of that path. What hangs below a step with an open call is
+    part of that step until the call is answered.
+    """
     first_kept = decode_compaction(record.payload).first_kept
-    if first_kept == record.entry_id:
-        return None
     path = tree.path_to(record.parent_id)
-    at = next((i for i, node in enumerate(path) if tree.id_of(node) == first_kept), None)
+    ids = [*map(tree.id_of, path), record.entry_id]
+    at = ids.index(first_kept) if first_kept in ids else None
     if at is None:
         return f"first_kept {first_kept!r} is not on the path to this compaction"
     items = [item_of(None if isinstance(m, Damage) else m) for m in (message_of(tree.entries[n]) for n in path)]
     for step in split_into_steps(items)[0]:
-        end = len(path) - 1 if step.open and not step.followed else step.end
+        end = len(path) if step.open and not step.followed else step.end
         if step.start < at <= end:
             return f"first_kept {first_kept!r} splits the step of {tree.id_of(path[step.start])!r}"
         if step.start == at and step.open:
@@ -261,7 +271,8 @@ def anchor_of(tree: Transcript | None, leaf: str, checkpoint: str | None, *, com
     """What the transcript says of a leaf that the journal is to name (A4).
 
     A committed leaf must be at or below the checkpoint, and the entries between them must be a conversation of their
-    own: no corruption, no open call at the end, so that nothing committed is ever cut.
+    own: no corruption, no open call at the end. Where they hold no message, a step with an open call above them would
+    still take them along when it is cut. So nothing committed is ever cut.
     """
     node = None if tree is None else tree.index.get(leaf)
     if tree is None or node is None or tree.excluded(node):
@@ -269,17 +280,24 @@ def anchor_of(tree: Transcript | None, leaf: str, checkpoint: str | None, *, com
     if not committed:
         return Anchor.SOUND
     path = tree.path_to(leaf)
+    above = 0
     if checkpoint:
         start = tree.index.get(checkpoint)
         if start is None or start not in path:
             return Anchor.MISMATCH
-        path = path[path.index(start) + 1 :]
+        above = path.index(start) + 1
     messages = [message_of(tree.entries[node]) for node in path]
-    sound = [m for m in messages if not isinstance(m, Damage)]
-    if len(sound) != len(messages):
+    below = messages[above:]
+    if any(isinstance(message, Damage) for message in below) or _verdict(below) is not Verdict.KEEP:
         return Anchor.MISMATCH
-    verdict = examine([item_of(message) for message in sound]).row.verdict
-    return Anchor.SOUND if verdict is Verdict.KEEP else Anchor.MISMATCH
+    if all(message is None for message in below) and _verdict(messages) is Verdict.CUT:
+        return Anchor.MISMATCH
+    return Anchor.SOUND
+
+
+def _verdict(messages: Sequence[Message | Damage | None]) -> Verdict:
+    """What the repair table says of a path; a message that cannot be read neither calls nor answers."""
+    return examine([item_of(None if isinstance(message, Damage) else message) for message in messages]).row.verdict
 
 
 def repair_problem(tree: Transcript, parent_id: str, dropped: Sequence[str]) -> str | None:

@@ -26,6 +26,8 @@ class State:
     slots: Table[str, Slot[str]] = field(factory=Table)
     segments: Table[str, Segments] = field(factory=Table)
     """By stream key, in ascending index."""
+    opaque_keys: Table[str, frozenset[str]] = field(factory=Table)
+    """By submission: every stream key its turns were given, where keys are opaque; a minted key says whose it is."""
     markers: Table[tuple[str, str], int] = field(factory=Table)
     """By submission and attempt: when it was first marked, in ms."""
     receipts: Table[str, int] = field(factory=Table)
@@ -51,6 +53,11 @@ class State:
 
     def put_slot(self, slot: Slot[str]) -> State:
         return evolve(self, slots=self.slots.put(slot.submission_id, slot))
+
+    def given(self, submission_id: str, stream_key: str) -> State:
+        """An opaque stream key remembered as one of a submission's (L10)."""
+        keys = self.opaque_keys.get(submission_id, frozenset()) | {stream_key}
+        return evolve(self, opaque_keys=self.opaque_keys.put(submission_id, keys))
 
     def owned(self, row: Submission[str], attempt_id: str) -> State:
         """``row`` stored, and the attempt remembered as one that owned it (T5)."""

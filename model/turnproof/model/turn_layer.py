@@ -212,6 +212,8 @@ def update_turn_journal_phase(
         op.now,
         choices,
     )
+    if isinstance(decision, Accept) and decision.value.stream_key and choices.stream_key == "opaque":
+        state = state.given(op.submission_id, decision.value.stream_key)
     return _store_slot(state, decision)
 
 
@@ -309,14 +311,16 @@ def finish_deletion(state: State, session_key: str, choices: Choices) -> State:
     rows = state.admitted(session_key)
     gone = {row.submission_id for row in rows}
     kept = {r.submission_id: r.accepted_at for r in rows if _leaves_receipt(r, choices)}
-    opaque = {slot.stream_key for slot in state.slots.values() if slot.submission_id in gone}
-    keys = [key for key in state.segments if key in opaque or (split_stream_key(key) or ("",))[0] in gone]
+    given = frozenset[str]().union(*(state.opaque_keys.get(submission_id, ()) for submission_id in gone))
+    if choices.stream_key == "minted":
+        given = frozenset(key for key in state.segments if (split_stream_key(key) or ("",))[0] in gone)
     return evolve(
         state,
         submissions=state.submissions.drop(*gone),
         former=state.former.drop(*gone),
         slots=state.slots.drop(*gone),
-        segments=state.segments.drop(*keys),
+        segments=state.segments.drop(*given),
+        opaque_keys=state.opaque_keys.drop(*gone),
         markers=Table({key: at for key, at in state.markers.items() if key[0] not in gone}),
         receipts=Table({**state.receipts, **kept}),
         deletions=state.deletions - {session_key},

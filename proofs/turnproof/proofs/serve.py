@@ -36,6 +36,8 @@ __all__ = ["Server", "add_arguments", "lines", "run", "subject_of"]
 
 _CHUNK: Final = 1 << 16
 _CODES: Final = {code.value for code in ErrorCode}
+_QUOTED: Final = 10_000
+"""Characters of an error message that are sent. It may quote an argument, and an answer must fit in a line."""
 
 
 def lines(file: int) -> Iterator[bytes | None]:
@@ -88,7 +90,8 @@ class Server:
         """The answer to ``hello``, ``open`` and ``close``; ``None`` for any other request."""
         match request.op:
             case "hello":
-                if request.args.get("protocol") not in (PROTOCOL, None):
+                asked = request.args.get("protocol")
+                if asked is not None and (type(asked) is not int or asked != PROTOCOL):
                     return Err("unsupported", f"this server speaks protocol {PROTOCOL}")
                 return Ok(self.subject.identity.hello())
             case "open":
@@ -108,7 +111,7 @@ def _answer(request: Request, outcome: Outcome) -> Object:
     if isinstance(outcome, Ok):
         return {"id": request.id, "ok": outcome.value}
     code = outcome.code if outcome.code in _CODES else "storage_error"
-    message = outcome.message.encode("utf-8", "replace").decode()  # it may quote what the request held
+    message = outcome.message[:_QUOTED].encode("utf-8", "replace").decode()  # it may quote what the request held
     return {"id": request.id, "error": {"code": code, "message": message}}
 
 

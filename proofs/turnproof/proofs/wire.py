@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar, Union, get_args, ge
 
 import attrs
 
-from turnproof.model.ids import is_text
+from turnproof.model.ids import is_run_id, is_text
 from turnproof.model.operations import ALPHABET, Operation
 from turnproof.model.payload import Json
 from turnproof.model.rows import Draft, Fence, Lease, Slot
@@ -26,6 +26,7 @@ from turnproof.model.vocabulary import (
     MAX_INTEGER,
     InvalidArgument,
     InvalidRecord,
+    InvalidRunId,
     TurnproofError,
     Unsupported,
 )
@@ -260,12 +261,19 @@ def _values(cls: type[attrs.AttrsInstance], what: str, holder: Object) -> dict[s
 def decode_operation(op: str, args: Object, now: int) -> Operation:
     """The operation that ``op`` and ``args`` ask for; ``now`` counts when they bring no time of their own.
 
-    Raises ``Unsupported``, ``InvalidArgument`` or ``InvalidRecord``.
+    Raises ``Unsupported``, ``InvalidArgument``, or of an append ``InvalidRunId`` and ``InvalidRecord``, in this order
+    (SPEC section 0): the shape of a record is not judged for a run that cannot be.
     """
     cls = ALPHABET.get(op)
     if cls is None:
         raise Unsupported(f"there is no operation {op!r}")
-    values = _values(cls, op, args)
+    try:
+        values = _values(cls, op, args)
+    except InvalidRecord:
+        run_id = args.get("run_id")
+        if isinstance(run_id, str) and not is_run_id(run_id):
+            raise InvalidRunId(f"run_id {run_id!r} is no run id") from None
+        raise
     values.setdefault("now", now)
     return cls(**values)
 
