@@ -1,8 +1,8 @@
 """Contracts of derived names: minting is injective, and derived entry ids never meet (S4, P8).
 
 Text is the one thing that CrossHair cannot treat as opaque, so a part of a name is a few letters of a small alphabet:
-the two that are escaped, what their escapes are made of, and one that means nothing. Injectivity is shown by a left
-inverse: who can be read back cannot have come from two. (The whole bounded space is enumerated in the model's tests.)
+the two that are escaped, and what the escape of one is made of. Injectivity is shown by a left inverse: who can be read
+back cannot have come from two. (The whole bounded space is enumerated in the model's tests.)
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from turnproof.model.ids import (
 )
 from turnproof.proofs.contracts.registry import promises
 
-LETTERS = "%:x25"
-THREE = "parts of 3 letters of '%:x25'"
-ONE = "parts of 1 letter of '%:x'"
+LETTERS = "%:25"
+THREE = "parts of 3 letters of '%:25'"
+ONE = "parts of 1 letter of '%:2'"
 
 
 def part(*codes: int) -> str:
@@ -68,7 +68,7 @@ def s4_a_minted_key_names_its_submission_turn_and_attempt(s: int, t: int, a: int
     return split_stream_key(mint_stream_key(part(s), part(t), part(a)))
 
 
-@promises("S5", "L10", bounds="keys of 3 letters of '%:x25'")
+@promises("S5", "L10", bounds="keys of 3 letters of '%:25'")
 def s5_a_key_that_is_split_was_minted(a: int, b: int, c: int) -> tuple[str, str, str] | None:
     r"""
     pre: letters(a, b, c)

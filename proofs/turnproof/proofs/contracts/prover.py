@@ -1,30 +1,34 @@
 """Run CrossHair on contracts, one process a contract, and read what it says.
 
 A prover's silence is no proof: CrossHair exits with 0 also when it ran out of time. So each contract runs by itself,
-under an explicit limit and a fixed hash seed, and counts as proved only when every one of its post conditions was
-reported as confirmed over all paths.
+in a fork of a process that has everything loaded, under an explicit limit and a fixed hash seed, and counts as proved
+only when every one of its post conditions was reported as confirmed over all paths.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from queue import SimpleQueue
+from typing import Final, Literal, Self, TypeAlias
 
 import attrs
 
 from turnproof.proofs.contracts.registry import Contract
 
-__all__ = ["Counterexample", "Limits", "Outcome", "Proof", "conditions_of", "prove", "prove_all", "read"]
+__all__ = ["Counterexample", "Limits", "Outcome", "Proof", "Prover", "conditions_of", "prove_all", "read"]
 
 Outcome: TypeAlias = Literal["proved", "counterexample", "undecided", "failed"]
 """``failed``: the prover itself could not work (a syntax error, an import that failed)."""
@@ -78,26 +82,61 @@ def conditions_of(contract: Contract) -> tuple[str, ...]:
     return tuple(line.removeprefix("post:").strip() for line in lines if line.startswith("post:"))
 
 
-def prove(contract: Contract, limits: Limits) -> Proof:
-    """Have CrossHair go through every path of one contract."""
-    command = [sys.executable, "-m", "crosshair", "check", contract.target, "--report_all"]
-    command += ["--analysis_kind", "PEP316", "--extra_plugin", str(PLUGIN)]
-    command += ["--per_condition_timeout", str(limits.per_condition), "--per_path_timeout", str(limits.per_condition)]
-    environment = {**os.environ, "PYTHONHASHSEED": str(limits.hash_seed)}
-    if limits.first_on_path is not None:
-        environment["PYTHONPATH"] = os.pathsep.join(
-            filter(None, [str(limits.first_on_path), environment.get("PYTHONPATH")])
+@attrs.define(eq=False)
+class Prover:
+    """A process with CrossHair loaded, which proves one contract after the other (``warm``). Close it when done."""
+
+    limits: Limits
+    _process: subprocess.Popen[str] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        environment = {**os.environ, "PYTHONHASHSEED": str(self.limits.hash_seed)}
+        if self.limits.first_on_path is not None:
+            paths = [str(self.limits.first_on_path), environment.get("PYTHONPATH")]
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "turnproof.proofs.contracts.warm"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            env=environment,
+            start_new_session=True,
         )
-    patience = limits.per_condition * len(conditions_of(contract)) * 3 + _STARTUP
-    started = time.monotonic()
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=patience, env=environment, check=False, encoding="utf-8"
-        )
-    except subprocess.TimeoutExpired:
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.killpg(self._process.pid, signal.SIGKILL)  # a proof that is under way too
+        self._process.communicate()
+
+    def prove(self, contract: Contract) -> Proof:
+        """Have CrossHair go through every path of one contract."""
+        limit = str(self.limits.per_condition)
+        arguments = ["check", contract.target, "--report_all", "--analysis_kind", "PEP316"]
+        arguments += ["--extra_plugin", str(PLUGIN), "--per_condition_timeout", limit, "--per_path_timeout", limit]
+        patience = self.limits.per_condition * len(conditions_of(contract)) * 3 + _STARTUP
+        started = time.monotonic()
+        said = self._ask(json.dumps([arguments, patience]))
         seconds = time.monotonic() - started
-        return Proof(contract=contract, outcome="undecided", reason="the prover did not end in time", seconds=seconds)
-    return attrs.evolve(read(contract, done.stdout, done.stderr), seconds=time.monotonic() - started)
+        if said is None:
+            return Proof(contract=contract, outcome="failed", reason="the prover's process died", seconds=seconds)
+        if said["late"]:
+            reason = "the prover did not end in time"
+            return Proof(contract=contract, outcome="undecided", reason=reason, seconds=seconds)
+        return attrs.evolve(read(contract, said["output"], said["errors"]), seconds=seconds)
+
+    def _ask(self, line: str) -> dict[str, str] | None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.write(f"{line}\n")
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline()
+        except OSError:
+            return None
+        said: dict[str, str] | None = json.loads(answer) if answer else None
+        return said
 
 
 def read(contract: Contract, output: str, errors: str = "") -> Proof:
@@ -161,15 +200,22 @@ def prove_all(
     """
     chosen = list(contracts)
     proofs: dict[str, Proof] = {}
+    free: SimpleQueue[Prover] = SimpleQueue()
 
     def one(contract: Contract) -> Proof | None:
         if deadline is not None and time.monotonic() >= deadline:
             return Proof(contract=contract, outcome="undecided", reason="the budget ran out")
         if stop_at_first and any(p.outcome == "counterexample" and not p.contract.refuted for p in proofs.values()):
             return None
-        return prove(contract, limits)
+        prover = free.get()
+        try:
+            return prover.prove(contract)
+        finally:
+            free.put(prover)
 
-    with ThreadPoolExecutor(jobs) as pool:
+    with ExitStack() as open_ones, ThreadPoolExecutor(jobs) as pool:
+        for _ in range(min(jobs, len(chosen))):
+            free.put(open_ones.enter_context(Prover(limits)))
         for future in as_completed([pool.submit(one, contract) for contract in chosen]):
             proof = future.result()
             if proof is not None:
