@@ -36,7 +36,8 @@ def test_a_turn(directory: Path) -> None:
             assert (await store.inspect("run1")).leaf == "e1"
             many = await asyncio.gather(*(store.checkpoint("run1", "running") for _ in range(20)))
             assert sorted(many) == list(range(1202, 1222))
-        with pytest.raises(RuntimeError):
+            assert store.persisted
+        with pytest.raises(StorageError, match="closed"):
             await store.position("run1")
 
     asyncio.run(story())

@@ -63,11 +63,55 @@ def test_an_edited_head_is_found(directory: Path, statement: str) -> None:
         store.append_step("run1", [message("e1"), message("e2", "e1"), message("e3", "e2")])
     _edit(directory, statement)
     with open_store(directory) as store:
-        for read in (store.replay, store.state, store.position, store.inspect):
+        lists = (lambda _: store.runs(), lambda _: store.runs("completed"), lambda _: store.dump())
+        for read in (store.replay, store.state, store.position, store.inspect, *lists):
             with pytest.raises(StorageDamaged, match="run 'run1'"):
                 read("run1")
         with pytest.raises(StorageDamaged, match="run 'run1'"):
             store.append("run1", message("e4", "e3"))
+
+
+RENAMED = {
+    "lost": "UPDATE records SET entry_id = 'x' WHERE entry_id = 'input:s1'",
+    "found": "UPDATE records SET entry_id = 'input:s1' WHERE entry_id = 'other'",
+    "gone": "DELETE FROM records WHERE entry_id = 'input:s1'",
+    "without a head": "DELETE FROM runs",
+}
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_recovery_is_not_told_by_a_changed_log(directory: Path, name: str) -> None:
+    with open_store(directory, clock=lambda: NOW) as store:
+        running(store)
+        store.append_step("run1", [message("other"), message("e2", "other")])
+        if name != "found":
+            store.append("run1", message("input:s1", "e2"))
+        assert store.recover("s1").decision == ("requeue" if name == "found" else "mark_input")
+    _edit(directory, RENAMED[name])
+    before = bytes_of(directory)
+    with open_store(directory, clock=lambda: NOW) as store, pytest.raises(StorageDamaged, match="run 'run1'"):
+        store.recover("s1")
+    assert bytes_of(directory) == before
+
+
+@pytest.mark.parametrize(
+    ("statement", "record"),
+    [
+        ("UPDATE records SET entry_id = 'x' WHERE seq = 2", message("e4", "e2")),
+        ("UPDATE records SET entry_id = 'x' WHERE seq = 2", message("e4", "x")),
+        ("UPDATE records SET entry_id = 'x' WHERE seq = 2", Draft(kind="branch", parent_id="e2")),
+        ("UPDATE records SET payload = replace(payload, 'hi', 'ho') WHERE seq = 2", message("e2", "e1")),
+        ("UPDATE records SET payload = replace(payload, 'hi', 'ho') WHERE seq = 2", message("e2", "e1", text="ho")),
+    ],
+)
+def test_an_append_is_not_judged_by_a_changed_record(directory: Path, statement: str, record: Draft) -> None:
+    with open_store(directory) as store:
+        store.append_step("run1", [message("e1"), message("e2", "e1"), message("e3", "e2")])
+    _edit(directory, statement)
+    before = bytes_of(directory)
+    with open_store(directory) as store, pytest.raises(StorageDamaged, match="run 'run1' seq 2"):
+        store.append("run1", record)
+    assert bytes_of(directory) == before
 
 
 def _filled(directory: Path) -> object:

@@ -96,6 +96,21 @@ def test_a_turn_costs_the_same_in_a_large_store(tmp_path: Path) -> None:
     assert grown == {}
 
 
+def test_listing_runs_does_not_look_at_their_records(tmp_path: Path) -> None:
+    counter = Counter()
+    with open_store(tmp_path / "store", "relaxed", connect=counter) as store:
+        store.append("run1", message("e0"))
+        store.append("run2", message("e0"))
+        store.runs()
+        before = counter.steps
+        store.runs()
+        small = counter.steps - before
+        store.append_step("run1", [message(f"f{i}") for i in range(500)])
+        before = counter.steps
+        assert store.runs() == ["run1", "run2"]
+        assert counter.steps - before <= small + 20
+
+
 @pytest.mark.parametrize("verb", ["replay", "inspect"])
 def test_reading_a_run_does_not_look_at_others(tmp_path: Path, verb: str) -> None:
     counter = Counter()

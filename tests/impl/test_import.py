@@ -90,6 +90,8 @@ GOOD = {
     "only blank": ("\n\r\n", None),
     "disorder": (line(3) + "\n" + line(1) + "\n" + line(2) + "\n", [1, 2, 3]),
     "gaps": (line(7) + "\n" + line(9) + "\n", [7, 9]),
+    "the last seq": (line(2**53 - 1) + "\n", [2**53 - 1]),
+    "a long number": (f'{{"seq":1,"kind":"turn","payload":{{"n":-{"9" * 5000}}}}}\n', [1]),
 }
 
 
@@ -112,6 +114,8 @@ BAD = {
     "duplicate seq": (line(1) + "\n" + line(2) + "\n" + line(1) + "\n", 3),
     "duplicate line": (line(1) + "\n" + line(1) + "\n", 2),
     "seq 0": (line(0) + "\n", 1),
+    "seq without a next one": (line(2**53) + "\n", 1),
+    "seq of many digits": ('{"seq":' + "1" * 5000 + ',"kind":"turn"}\n', 1),
     "seq text": (line("1") + "\n", 1),
     "seq real": ('{"seq":1.0,"kind":"turn"}\n', 1),
     "seq true": (line(True) + "\n", 1),
@@ -147,12 +151,47 @@ def test_damage_fails_the_open_and_changes_nothing(directory: Path, name: str) -
         assert bytes_of(directory) == before
 
 
+@pytest.mark.parametrize("name", BAD)
+def test_damage_in_a_fresh_directory_makes_no_store(directory: Path, name: str) -> None:
+    content, number = BAD[name]
+    lay(directory, '{"seq":1,"kind":"turn"}\n', "aaa.jsonl")
+    bad = lay(directory, content)
+    lay(directory, "", "run1.lock")
+    before = bytes_of(directory)
+    with pytest.raises(ImportFailed) as error:
+        opened(directory)
+    assert f"{bad}, line {number}:" in str(error.value)
+    assert bytes_of(directory) == before
+
+
 @pytest.mark.parametrize("name", [".hidden", "a b", "", "x" * 201])
 def test_a_bad_run_id_fails_the_open(directory: Path, name: str) -> None:
     lay(directory, '{"seq":1,"kind":"turn"}\n', f"{name}.jsonl")
+    before = bytes_of(directory)
     with pytest.raises(ImportFailed, match=r"\.jsonl, line 1: .*run id"):
         opened(directory)
-    assert names(directory) == [f"{name}.jsonl"]
+    assert bytes_of(directory) == before
+
+
+def test_a_long_number_is_kept_digit_for_digit(directory: Path) -> None:
+    payload = f'{{"n": -{"9" * 5000}, "m":1e2}}'
+    lay(directory, f'{{"seq":1,"kind":"turn","payload": {payload} }}\n')
+    with opened(directory) as store:
+        assert store.replay("run1") == [
+            Record(seq=1, run_id="run1", kind=RecordKind.TURN, timestamp=NOW, payload=payload)
+        ]
+
+
+def test_a_run_that_an_import_filled_takes_no_seq_beyond_the_last(directory: Path) -> None:
+    lay(directory, line(2**53 - 1, "e1") + "\n")
+    with opened(directory) as store:
+        before = store.dump()
+        assert outcome(lambda: store.append_step("run1", [message("e2"), message("e3")])) == ErrorCode.STORAGE_ERROR
+        assert store.dump() == before
+        assert store.append("run1", message("e2", "e1")) == 2**53
+        before = store.dump()
+        assert outcome(lambda: store.append("run1", message("e3"))) == ErrorCode.STORAGE_ERROR
+        assert store.dump() == before
 
 
 def test_a_run_that_is_present_is_skipped_and_a_taken_name_is_kept(directory: Path) -> None:

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from impl_helpers import NOW, REQUEST, answers, asks, fence, message, outcome
+from impl_helpers import NOW, REQUEST, answers, asks, fence, message, outcome, running
 
 from turnproof.impl import MemoryStore, Store, open_store
 from turnproof.model.operations import ALPHABET
@@ -89,6 +89,76 @@ def test_store_and_model_agree(directory: Path, seed: int) -> None:
             theirs = outcome(lambda v=verb, a=arguments: getattr(memory, v)(**a))
             assert ours == theirs, (verb, arguments)
             assert store.dump() == memory.dump(), (verb, arguments)
+
+
+def _both(directory: Path) -> tuple[Store, MemoryStore]:
+    return open_store(directory, clock=lambda: NOW), MemoryStore(lambda: NOW)
+
+
+def test_a_state_that_is_empty_means_every_run(directory: Path) -> None:
+    for store in _both(directory):
+        with store:
+            store.checkpoint("run1", "running")
+            store.append("run2", message("e1"))
+            store.checkpoint("bonnie.x", "failed")
+            assert store.runs("") == store.runs() == ["bonnie.x", "run1", "run2"]
+            assert store.runs("", include_reserved=False) == ["run1", "run2"]
+            assert store.runs("pending") == ["run2"]
+
+
+def test_a_sum_beyond_the_integers_is_an_error_and_writes_nothing(directory: Path) -> None:
+    last = 2**53
+    for store in _both(directory):
+        with store:
+            running(store)
+            store.admit("s2", "run2", "dispatch", "{}", NOW)
+            before = store.dump()
+            for call in (
+                lambda store=store: store.renew_leases("w1", ["s1"], last, now=1),
+                lambda store=store: store.renew_leases("w1", ["s1"], now=last - 29_999),
+                lambda store=store: store.renew_leases("w1", ["s1"], -1, now=-last),
+                lambda store=store: store.renew_leases("nobody", [], last, now=1),
+                lambda store=store: store.claim("s2", "a2", "w1", 9, now=last - 3_599_999),
+                lambda store=store: store.claim("nothing", "a2", "w1", 9, now=last),
+            ):
+                assert outcome(call) == ErrorCode.INVALID_ARGUMENT
+                assert store.dump() == before
+            assert store.renew_leases("w1", ["s1"], last - NOW, now=NOW) == ["s1"]
+            claimed = store.claim("s2", "a2", "w1", 9, now=last - 3_600_000)
+            assert claimed is not None and claimed.timeout_at == last
+
+
+def test_only_one_of_them_outlives_the_process(directory: Path) -> None:
+    store, memory = _both(directory)
+    assert (store.persisted, memory.persisted) == (True, False)
+    store.close()
+
+
+def test_a_closed_store_answers_nothing(directory: Path) -> None:
+    dice, own = random.Random(0), {"submission_id": "s1", "attempt_id": "a1"}
+    calls: list[tuple[str, dict[str, object]]] = [
+        *((verb, {}) for verb in ("dump", "settings", "list_pending_deletions", "list_attempt_markers")),
+        *((verb, {"run_id": "run1"}) for verb in ("run_view", "cleanup_due", "position", "inspect")),
+        *(("update_turn_journal_phase", {**own, "phase": phase}) for phase in ("committed", "before_provider")),
+        ("append_step", {"run_id": "run1", "records": []}),
+        ("renew_leases", {"owner_id": "w1", "submission_ids": []}),
+        ("recover", {"submission_id": "s1"}),
+    ]
+    for store in _both(directory):
+        store.close()
+        for verb, arguments in calls:
+            found = outcome(lambda s=store, v=verb, a=arguments: getattr(s, v)(**a))
+            assert found == ErrorCode.STORAGE_ERROR, verb
+        for verb, arguments in (_call(dice) for _ in range(300)):
+            found = outcome(lambda s=store, v=verb, a=arguments: getattr(s, v)(**a))
+            assert isinstance(found, ErrorCode), verb
+
+
+@pytest.mark.parametrize("answer", [2**60, True, 1.5, None, "x"])
+def test_what_its_clock_answers_is_judged_too(answer: object) -> None:
+    with MemoryStore(lambda: answer) as store:
+        assert outcome(lambda: store.append("run1", message("e1"))) == ErrorCode.INVALID_ARGUMENT
+        assert store.dump().runs == {}
 
 
 def test_nothing_outlives_it() -> None:

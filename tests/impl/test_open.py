@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
 import stat
@@ -16,7 +17,7 @@ from impl_helpers import NOW, bytes_of, message, outcome
 
 from turnproof.impl import connection, open_store, schema
 from turnproof.impl.connection import Pool
-from turnproof.model.vocabulary import InvalidArgument, StorageDamaged, StorageError, UnsupportedSchema
+from turnproof.model.vocabulary import ErrorCode, InvalidArgument, StorageDamaged, StorageError, UnsupportedSchema
 
 
 @pytest.mark.parametrize(("flush", "synchronous"), [("always", 2), ("relaxed", 1)])
@@ -50,11 +51,23 @@ def test_only_the_owner_may_read(directory: Path) -> None:
     assert stat.S_IMODE((directory.parent / "copy.db").stat().st_mode) == 0o600
 
 
-def test_default_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("given", [(), ("",)])
+def test_default_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...]) -> None:
     monkeypatch.chdir(tmp_path)
-    with open_store() as store:
+    with open_store(*given) as store:
         assert store.file == str(tmp_path / ".turnproof" / "journal.db")
-    assert os.listdir(tmp_path / ".turnproof") == ["journal.db"]
+    assert list(bytes_of(tmp_path)) == [".turnproof/journal.db"]
+
+
+def test_a_name_that_is_not_utf8_is_as_good_as_any(tmp_path: Path) -> None:
+    directory = tmp_path / os.fsdecode(b"caf\xe9 100%?#&")
+    with open_store(directory) as store:
+        store.append("run1", message("e1"))
+        before = store.dump()
+        store.backup(directory / "copy.db")
+    assert sorted(os.listdir(os.fsencode(directory))) == [b"copy.db", b"journal.db"]
+    with open_store(os.fspath(directory)) as store:
+        assert store.dump() == before
 
 
 def test_close_and_reopen(directory: Path) -> None:
@@ -64,6 +77,9 @@ def test_close_and_reopen(directory: Path) -> None:
     store.close()
     with pytest.raises(StorageError, match="closed"):
         store.position("run1")
+    for phase in ("before_provider", "provider_started", "committed"):
+        with pytest.raises(StorageError, match="closed"):
+            store.update_turn_journal_phase("s1", "a1", phase, stream_key="k")
     with open_store(directory) as store:
         assert store.dump() == before
 
@@ -74,6 +90,62 @@ def test_bad_options_are_invalid(directory: Path) -> None:
     with open_store(directory) as store, pytest.raises(InvalidArgument):
         store.checkpoint_wal("EVERYTHING")
     assert not directory.with_name("sometimes").exists()
+
+
+BAD_OPTIONS = {
+    "path": [None, 5, b"x", "a\0b", "x\ud800", Path("x\ud800")],
+    "flush": [None, 5, ["always"], "sometimes"],
+    "clock": [None, 5, *(lambda answer=answer: answer for answer in (2**60, -(2**60), True, 1.5, None, "x"))],
+    "busy_timeout_ms": ["x", None, -1, 1.5, True, 2**31],
+    "wal_autocheckpoint": ["x", None, -1, 1.5, True, 2**31],
+    "vfs": [5, b"x", "\ud800"],
+}
+
+
+@pytest.mark.parametrize("name", BAD_OPTIONS)
+def test_every_bad_option_is_named_and_nothing_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for value in BAD_OPTIONS[name]:
+        with pytest.raises(InvalidArgument, match=name):
+            open_store(**{"path": "store", name: value})
+        assert os.listdir(tmp_path) == []
+
+
+def test_a_backup_to_no_path_is_named_and_nothing_is_made(directory: Path) -> None:
+    with open_store(directory) as store:
+        before = bytes_of(directory.parent)
+        for value in BAD_OPTIONS["path"]:
+            with pytest.raises(InvalidArgument, match="path"):
+                store.backup(value)
+        assert bytes_of(directory.parent) == before
+
+
+def test_what_the_clock_answers_is_judged_like_now(directory: Path) -> None:
+    times: list[object] = [NOW]
+    with open_store(directory, clock=lambda: times[-1]) as store:
+        store.admit("s1", "run1", "dispatch", "{}", 1)
+        before = store.dump()
+        for answer in (2**60, True, 1.5, None, "x"):
+            times.append(answer)
+            calls = [
+                lambda: store.admit("s2", "run2", "dispatch", "{}", 1),
+                lambda: store.claim("s1", "a1", "w1", 9),
+                lambda: store.append("run1", message("e1")),
+                lambda: store.insert_attempt_marker("s1", "a1"),
+                lambda: store.delete_session("run2"),
+                lambda: store.list_expired(),
+            ]
+            assert {outcome(call) for call in calls} == {ErrorCode.INVALID_ARGUMENT}
+            assert store.dump() == before
+        assert store.append("run1", message("e1"), now=NOW) == 1
+
+
+def test_no_statement_numbers_its_placeholders() -> None:
+    """SQLite knows ``?1`` as a name, and a tuple that fills a name is deprecated from Python 3.12 on."""
+    sources = sorted(Path(schema.__file__).parent.glob("*.py"))
+    assert [file.name for file in sources if re.search(r"\?\d", file.read_text(encoding="utf-8"))] == []
 
 
 # --- what is not ours -------------------------------------------------------------------------------------------------

@@ -74,6 +74,34 @@ def test_a_conversation(journal: Store | MemoryStore | Bare) -> None:
     assert session.position == 8
 
 
+def test_a_step_is_folded_as_it_goes(journal: Store | MemoryStore | Bare) -> None:
+    session = Session(journal, "run1", mint=minter())
+    session.append_step([USER, USER])
+    assert session.append_step([USER, Draft(kind="clear", parent_id="m1"), USER, USER]) is not None
+    assert session.context().entries == ("m4", "m5")
+    assert session.append_step([Draft(kind="branch", parent_id="m1"), USER, Draft(kind="step"), USER]) is not None
+    assert session.context().entries == ("m1", "m6", "m7")
+    cut = Draft(kind="repair", parent_id="m1", payload='{"dropped_entry_ids":["m6","m7"]}')
+    assert session.append_step([cut, USER]) is not None
+    assert session.context().entries == ("m1", "m8")
+    parents = {record.entry_id: record.parent_id for record in journal.replay("run1") if record.entry_id}
+    assert parents == {
+        "m1": "", "m2": "m1", "m3": "m2", "m4": "", "m5": "m4", "m6": "m1", "m7": "m6", "m8": "m1",
+    }  # fmt: skip
+
+
+def test_the_fence_answers_before_an_unknown_run_does(directory: Path) -> None:
+    for store in (open_store(directory, clock=lambda: NOW), MemoryStore(lambda: NOW)):
+        with store:
+            running(store)
+            before = store.dump()
+            stale, holder = (Session(store, "run1", fence=fence(attempt)) for attempt in ("a0", "a1"))
+            assert stale.clear() is stale.branch("") is stale.branch("nowhere") is stale.restore() is None
+            for call in (holder.clear, lambda holder=holder: holder.branch(""), holder.restore):
+                assert outcome(call) == ErrorCode.RUN_NOT_FOUND
+            assert store.dump() == before
+
+
 def test_two_sessions_share_a_run(journal: Store | MemoryStore | Bare) -> None:
     one, two = Session(journal, "run1", mint=minter("a")), Session(journal, "run1", mint=minter("b"))
     for _ in range(3):

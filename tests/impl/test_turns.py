@@ -9,7 +9,7 @@ from attrs import evolve
 from impl_helpers import NOW, REQUEST, answers, asks, fence, message, outcome, running
 
 from turnproof.impl import Store
-from turnproof.model.rows import AttemptMarker, Lease, Receipt, Segment, Slot, Submission
+from turnproof.model.rows import AttemptMarker, Lease, Receipt, Recovery, Segment, Slot, Submission
 from turnproof.model.vocabulary import ErrorCode, Phase, Status, SubmissionKind
 
 HOUR = 3_600_000
@@ -122,6 +122,29 @@ def test_transfer_carries_the_slot(taken_over: Store) -> None:
     assert taken_over.replace_turn_journal_attempt("s1", "a2", "a3", observed_lease_expires_at=98) is None
     assert taken_over.dump() == before
     assert taken_over.requeue("s1", "a2") is False  # the slot counts, and it is beyond before_provider
+
+
+CALL = {"type": "tool_call", "id": "c1", "name": "f", "input": {}}
+RESULT = {"type": "tool_result", "call_id": "c1", "output": 1, "is_error": False}
+TEXT = {"type": "text", "text": "done"}
+
+
+@pytest.mark.parametrize("parts", [(TEXT,), (TEXT, CALL), (TEXT, RESULT), (CALL,), (RESULT,)])
+@pytest.mark.parametrize("role", ["assistant", "user", "tool"])
+def test_only_a_text_answer_stands(store: Store, role: str, parts: tuple[dict[str, object], ...]) -> None:
+    """Whatever else has the id of the turn's answer could never be committed (A4)."""
+    running(store)
+    store.append("run1", message("input:s1"))
+    store.mark_input_applied("s1", "a1", max_retry=1)
+    store.begin_turn_journal("s1", "a1", "run1", "dispatch", "op1", "t1")
+    started = {"stream_key": "s1:t1:a1", "checkpoint_leaf_id": "input:s1"}
+    store.update_turn_journal_phase("s1", "a1", "provider_started", **started)
+    store.append("run1", message("turn:s1:t1:assistant", "input:s1", role, *parts))
+    before = store.dump()
+    stands = (role, parts) == ("assistant", (TEXT,))
+    assert store.recover("s1") == Recovery(decision="commit_stored" if stands else "redrive")
+    assert store.recover("s1", now=NOW + HOUR) == Recovery(decision="commit_stored" if stands else "give_up")
+    assert store.dump() == before
 
 
 def test_requeue_then_claim_by_a_former_attempt(store: Store) -> None:

@@ -63,11 +63,9 @@ ODD = {
 def test_an_adapter_that_misbehaves_is_not_judged(
     how: str, pids: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    started = time.monotonic()
     command = [sys.executable, str(MISBEHAVING), how, str(pids)]
     code = main(["check", "--budget", "60", "--timeout", "1", "--traces", str(tmp_path), "--", *command])
     assert code == 2
-    assert time.monotonic() - started < 20
     shown = capsys.readouterr().out
     assert re.search(ODD[how], shown)
     assert "last request" in shown

@@ -193,6 +193,17 @@ def test_nothing_is_answered_before_open_but_hello() -> None:
         assert client.ask("close")["ok"] is None
 
 
+@pytest.mark.parametrize("model", [(), ("--model",)], ids=["store", "model"])
+def test_a_path_that_no_file_can_have_is_an_error_and_nothing_is_opened(model: tuple[str, ...], tmp_path: Path) -> None:
+    with serving(*model) as client:
+        for name in ("\ud800", "\udcff", "a\0b"):
+            assert code_of(client.ask("open", path=str(tmp_path / name))) == "invalid_argument"
+        for path in ("", None, 5, ["x"]):
+            assert code_of(client.ask("open", path=path)) == "invalid_argument"
+        assert list(tmp_path.iterdir()) == []
+        assert code_of(client.ask("position", run_id="run1")) == "storage_error"
+
+
 def test_a_path_is_opened_at_once_and_found_again(tmp_path: Path) -> None:
     path = str(tmp_path / "store")
     with serving(path) as client:

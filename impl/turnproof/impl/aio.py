@@ -19,6 +19,7 @@ from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
 from turnproof.impl.store import Store, open_store
 from turnproof.model.rows import Record
+from turnproof.model.vocabulary import StorageError
 
 __all__ = ["AsyncStore", "open_async_store"]
 
@@ -45,6 +46,11 @@ class AsyncStore:
     def __init__(self, store: Store) -> None:
         self.store: Final = store
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="turnproof")
+
+    @property
+    def persisted(self) -> bool:
+        """Like ``Store.persisted``."""
+        return self.store.persisted
 
     async def __aenter__(self) -> Self:
         return self
@@ -77,7 +83,11 @@ class AsyncStore:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(deliver, done)
 
-        self._threads.submit(work).add_done_callback(wake)
+        try:
+            handed = self._threads.submit(work)
+        except RuntimeError as error:
+            raise StorageError(f"the call was not handed over: {error}; a store that was closed stays so") from None
+        handed.add_done_callback(wake)
         return await answer
 
     async def stream(self, run_id: str, after: int = 0) -> AsyncIterator[Record]:

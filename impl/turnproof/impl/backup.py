@@ -7,6 +7,7 @@ import secrets
 import sqlite3
 
 from turnproof.impl.base import Base
+from turnproof.impl.checks import path_name
 from turnproof.impl.connection import storage_error
 from turnproof.impl.files import Files
 from turnproof.model.vocabulary import StorageError
@@ -21,9 +22,10 @@ class Backups(Base):
         """Write the store as it is now to the new file ``path``, which only its owner may read.
 
         Writers go on meanwhile. To open the copy, put it as ``journal.db`` into a directory of its own. The name
-        appears when the copy is whole and durable; an existing file is never replaced. Raises ``StorageError``.
+        appears when the copy is whole and durable; an existing file is never replaced. Raises ``StorageError``,
+        ``InvalidArgument``.
         """
-        files, target = Files(), os.path.abspath(os.fspath(path))
+        files, target = Files(), os.path.abspath(path_name("path", path))
         fresh = f"{target}.new-{secrets.token_hex(8)}"
         try:
             if files.exists(target):

@@ -13,8 +13,9 @@ from typing import TypeAlias
 
 from turnproof.impl.checks import integer
 from turnproof.impl.connection import Pool
+from turnproof.model.vocabulary import InvalidArgument
 
-__all__ = ["Base", "Clock", "Value", "exists", "wall_clock"]
+__all__ = ["Base", "Clock", "Value", "exists", "time_of", "wall_clock"]
 
 Clock: TypeAlias = Callable[[], int]
 """Answers the time in ms."""
@@ -25,6 +26,15 @@ Value: TypeAlias = str | int | bytes | None
 def wall_clock() -> int:
     """Milliseconds since 1970."""
     return time.time_ns() // 1_000_000
+
+
+def time_of(clock: Clock, now: int | None) -> int:
+    """``now`` as given, else what ``clock`` answers (ms). The caller gave both, so both raise ``InvalidArgument``."""
+    if now is not None:
+        return integer("now", now)
+    if not callable(clock):
+        raise InvalidArgument(f"clock must be a function that answers ms, not {type(clock).__name__}")
+    return integer("the answer of the clock", clock())
 
 
 def exists(connection: sqlite3.Connection, query: str, values: Sequence[Value]) -> bool:
@@ -41,4 +51,4 @@ class Base:
 
     def _time(self, now: int | None) -> int:
         """``now`` as given, else the store's own clock (ms)."""
-        return self._clock() if now is None else integer("now", now)
+        return time_of(self._clock, now)

@@ -7,6 +7,7 @@ reader. Each function answers the argument itself, so that a verb reads as one l
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from turnproof.model.ids import is_run_id, is_text
@@ -19,8 +20,10 @@ __all__ = [
     "integer",
     "json_text",
     "kind_of",
+    "natural",
     "optional_integer",
     "optional_text",
+    "path_name",
     "run_name",
     "text",
     "texts",
@@ -57,8 +60,32 @@ def integer(name: str, value: int) -> int:
     return value
 
 
+def natural(name: str, value: int, most: int = MAX_INTEGER) -> int:
+    """A whole number from 0 to ``most``."""
+    if not 0 <= integer(name, value) <= most:
+        raise InvalidArgument(f"{name} {value} is not from 0 to {most}")
+    return value
+
+
 def optional_integer(name: str, value: int | None) -> int | None:
     return integer(name, value) if value is not None else None
+
+
+def path_name(name: str, value: str | os.PathLike[str]) -> str:
+    """A path as text; bytes of it that are not UTF-8 stand as ``os.fsdecode`` puts them, and name the same file."""
+    try:
+        path = os.fspath(value)
+    except TypeError:
+        path = None
+    if not isinstance(path, str):
+        raise InvalidArgument(f"{name} must be text or a path, not {type(value).__name__}")
+    try:
+        encoded = os.fsencode(path)
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"{name} {path[:80]!r} holds a lone surrogate, which no file name can hold") from None
+    if b"\0" in encoded:
+        raise InvalidArgument(f"{name} {path[:80]!r} holds a NUL, which no file name can hold")
+    return path
 
 
 def run_name(name: str, value: str) -> str:

@@ -51,7 +51,7 @@ class Options:
 
     def uri(self, mode: str) -> str:
         vfs = f"&vfs={quote(self.vfs, safe='')}" if self.vfs is not None else ""
-        return f"file:{quote(self.file)}?mode={mode}{vfs}"
+        return f"file:{quote(os.fsencode(self.file))}?mode={mode}{vfs}"
 
 
 @frozen(kw_only=True)
@@ -266,7 +266,7 @@ class Pool:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        self._check()
+        self.check()
         writer = self._writer
         if not writer.acquire(timeout=self.options.busy_timeout_ms / 1000):
             raise StorageError(f"{self.options.file}: another thread kept writing beyond the busy timeout")
@@ -290,7 +290,8 @@ class Pool:
         else:
             _abandoned.extend(connection for _, connection in idle)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raises ``StorageError`` once the store was closed. A fork begins anew here."""
         if self._process != os.getpid():
             _abandoned.extend(connection for _, connection in self._idle)
             closed = self._closed
@@ -300,13 +301,13 @@ class Pool:
             raise StorageError(f"{self.options.file}: this store was closed; open it again")
 
     def _take(self) -> sqlite3.Connection:
-        self._check()
+        self.check()
         deadline = time.monotonic() + self.options.busy_timeout_ms / 1000
         with self._changed:
             while not self._idle and self._open >= MAX_OPEN:
                 if not self._changed.wait(deadline - time.monotonic()):
                     raise StorageError(f"{self.options.file}: all {MAX_OPEN} connections stayed in use")
-                self._check()
+                self.check()
             if self._idle:
                 return self._idle.pop()[1]
             self._open += 1

@@ -11,7 +11,7 @@ import sqlite3
 from typing import Final
 
 from turnproof.impl.anchors import Anchors
-from turnproof.impl.checks import integer, kind_of, optional_text, run_name, text
+from turnproof.impl.checks import kind_of, natural, optional_text, run_name, text
 from turnproof.impl.columns import digest_of, segment_of, slots
 from turnproof.model.ids import mint_stream_key, split_stream_key
 from turnproof.model.payload import decode_tool_request
@@ -28,8 +28,8 @@ _FROM: Final = {
 """The arrows, by where they lead (J4, J7)."""
 
 _GATED: Final = (
-    "t WHERE submission_id = ?1 AND attempt_id = ?2 AND phase <> 'committed' AND EXISTS (SELECT 1 FROM submissions s"
-    " WHERE s.submission_id = ?1 AND s.attempt_id = ?2 AND s.status = 'running')"
+    "t WHERE submission_id = ? AND attempt_id = ? AND phase <> 'committed' AND EXISTS (SELECT 1 FROM submissions s"
+    " WHERE s.submission_id = t.submission_id AND s.attempt_id = t.attempt_id AND s.status = 'running')"
 )
 
 
@@ -70,12 +70,13 @@ class TurnJournal(Anchors):
                 raise InvalidArgument(f"submission {submission_id!r} is {row[1]} work of session {row[0]!r}")
             connection.execute(
                 "INSERT INTO slots (submission_id, session_key, kind, attempt_id, operation_id, turn_id, phase,"
-                " revision, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'before_provider', 1, ?7, ?7)"
-                " ON CONFLICT (submission_id) DO UPDATE SET attempt_id = ?4, operation_id = ?5, turn_id = ?6,"
-                " phase = 'before_provider', revision = revision + 1, updated_at = ?7, stream_key = NULL,"
-                " stream_consumed_at = NULL, tool_request = NULL, "
-                " tool_request_digest = NULL, checkpoint_leaf_id = NULL, committed_leaf_id = NULL",
-                (submission_id, session_key, word, attempt_id, operation_id, turn_id, moment),
+                " revision, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, 'before_provider', 1, ?, ?)"
+                " ON CONFLICT (submission_id) DO UPDATE SET attempt_id = excluded.attempt_id,"
+                " operation_id = excluded.operation_id, turn_id = excluded.turn_id, phase = 'before_provider',"
+                " revision = revision + 1, updated_at = excluded.updated_at, stream_key = NULL,"
+                " stream_consumed_at = NULL, tool_request = NULL, tool_request_digest = NULL,"
+                " checkpoint_leaf_id = NULL, committed_leaf_id = NULL",
+                (submission_id, session_key, word, attempt_id, operation_id, turn_id, moment, moment),
             )
         return True
 
@@ -111,6 +112,7 @@ class TurnJournal(Anchors):
             decode_tool_request(request)
             key = None
         else:
+            self._pool.check()
             return False  # no arrow leads to before_provider, and only commit leads to committed
         with self._pool.write() as connection:
             slot = _gated(connection, submission_id, attempt_id, target)
@@ -139,10 +141,10 @@ class TurnJournal(Anchors):
         with self._pool.statement() as connection:
             return (
                 connection.execute(
-                    "UPDATE slots AS t SET stream_consumed_at = ?4, updated_at = ?4 "
+                    "UPDATE slots AS t SET stream_consumed_at = ?, updated_at = ? "
                     + _GATED.removeprefix("t ")
-                    + " AND phase = 'provider_started' AND stream_key = ?3 AND stream_consumed_at IS NULL",
-                    (submission_id, attempt_id, stream_key, moment),
+                    + " AND phase = 'provider_started' AND stream_key = ? AND stream_consumed_at IS NULL",
+                    (moment, moment, submission_id, attempt_id, stream_key),
                 ).rowcount
                 == 1
             )
@@ -184,8 +186,7 @@ class TurnJournal(Anchors):
     def append_stream_segment(self, stream_key: str, segment_index: int, body: str, *, now: int | None = None) -> bool:
         """Insert a segment once; the first body wins, and nothing is kept for a deleted submission (S1, L10)."""
         text("stream_key", stream_key)
-        if integer("segment_index", segment_index) < 0:
-            raise InvalidArgument(f"segment_index {segment_index} is below 0")
+        natural("segment_index", segment_index)
         text("body", body)
         self._time(now)
         minted = split_stream_key(stream_key)

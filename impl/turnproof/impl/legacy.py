@@ -1,10 +1,10 @@
 """Import of the former format, one ``<run>.jsonl`` a run in ``<directory>/runs``, when a store is opened (R12).
 
-All files are read and judged before anything is written; then one transaction stores every run that is not there yet,
-with the seqs that it had, and only after it is durable the files are renamed to ``.jsonl.imported`` (to
-``.jsonl.imported.1``, ``.2``, ... where that name is taken) and stale ``.lock`` files removed. A crash between the two
-is harmless: the next open finds the runs present, skips them and renames. Renaming is done under the database's write
-lock, so that two processes which open at once do not disturb each other.
+All files are read and judged before anything is written, and before the database of a new store is made; then one
+transaction stores every run that is not there yet, with the seqs that it had, and only after it is durable the files
+are renamed to ``.jsonl.imported`` (to ``.jsonl.imported.1``, ``.2``, ... where that name is taken) and stale ``.lock``
+files removed. A crash between the two is harmless: the next open finds the runs present, skips them and renames.
+Renaming is done under the database's write lock, so that two processes which open at once do not disturb each other.
 
 A line is a JSON object with the fields of a record. Checked are types, ``kind``, ``state``, ``seq`` and ``run_id``; not
 checked are the shape of payloads and the rules of the tree: a log that was damaged long ago is imported as it is and
@@ -37,7 +37,7 @@ from turnproof.model.ids import is_run_id, is_text
 from turnproof.model.rows import Record
 from turnproof.model.vocabulary import MAX_INTEGER, ImportFailed, RecordKind, RunState, StorageError
 
-__all__ = ["import_runs"]
+__all__ = ["import_runs", "judge_runs"]
 
 _Json: TypeAlias = "int | float | str | list[_Json] | dict[str, _Json] | None"
 
@@ -48,9 +48,25 @@ _TEXTS: Final = ("entry_id", "parent_id", "role", "ext_type", "text", "state")
 _FIELDS: Final = frozenset({"seq", "run_id", "kind", "timestamp", "payload", *_TEXTS})
 _RFC3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LONGEST: Final = 24
+"""Digits of a number that is worth converting exactly; what is longer is far beyond 2**53."""
 _BATCH: Final = 500
 _PATIENCE_MS: Final = 600_000
 """How long an open waits for another process that is importing."""
+
+
+def judge_runs(files: Files, directory: str) -> None:
+    """Read what would be imported into a store that does not exist yet, so that a damaged file prevents its making.
+
+    Raises ``ImportFailed``, ``StorageError``.
+    """
+    folder = os.path.join(directory, "runs")
+    try:
+        for name in files.listdir(folder):
+            if name.endswith(_SUFFIX):
+                _examine(files, folder, name)
+    except OSError as error:
+        raise _unreadable(folder, error) from error
 
 
 def import_runs(files: Files, directory: str, options: Options, now: int) -> None:
@@ -75,9 +91,13 @@ def import_runs(files: Files, directory: str, options: Options, now: int) -> Non
                 files.unlink(os.path.join(folder, name))
             files.sync_directory(folder)
     except OSError as error:
-        raise StorageError(f"import from {folder}: {error}") from error
+        raise _unreadable(folder, error) from error
     finally:
         pool.close()
+
+
+def _unreadable(folder: str, error: OSError) -> StorageError:
+    return StorageError(f"import from {folder}: {error}")
 
 
 def _import(pool: Pool, files: Files, folder: str, sources: Sequence[str], now: int) -> None:
@@ -164,10 +184,15 @@ def _parse(path: str, number: int, line: bytes) -> dict[str, _Json] | None:
 
 
 def _decode(text: str) -> _Json:
-    value: _Json = json.loads(text, parse_constant=_refuse_constant)
+    value: _Json = json.loads(text, parse_constant=_refuse_constant, parse_int=_integer)
     if isinstance(value, dict) and isinstance(value.get("payload"), dict | list):
         value["payload"] = _embedded_payload(text)
     return value
+
+
+def _integer(digits: str) -> int | float:
+    """A number of any length: Python's limit of 4300 digits is not JSON's, and a payload is kept as text (R7)."""
+    return int(digits) if len(digits) <= _LONGEST else float(digits)
 
 
 def _refuse_constant(constant: str) -> None:
@@ -179,7 +204,7 @@ def _embedded_payload(text: str) -> str:
 
     ``json.loads`` accepted the line, so this walk over its members only has to find where they end.
     """
-    decoder, space = json.JSONDecoder(), re.compile(r"[\s,:]*")
+    decoder, space = json.JSONDecoder(parse_int=float), re.compile(r"[\s,:]*")
     at, found = text.index("{") + 1, ""
     while True:
         at = _end(space, text, at)
@@ -203,8 +228,8 @@ def _record(path: str, number: int, fields: dict[str, _Json], run_id: str, now: 
     if unknown := sorted(fields.keys() - _FIELDS):
         raise _failed(path, number, f"unknown field {unknown[0]!r}")
     seq, kind = fields.get("seq"), fields.get("kind")
-    if not isinstance(seq, int) or isinstance(seq, bool) or not 0 < seq <= MAX_INTEGER:
-        raise _failed(path, number, "seq must be a positive whole number")
+    if not isinstance(seq, int) or isinstance(seq, bool) or not 0 < seq < MAX_INTEGER:
+        raise _failed(path, number, "seq must be a positive whole number below 2**53, so that one can follow it")
     if not isinstance(kind, str) or kind not in _KINDS:
         raise _failed(path, number, f"unknown record kind {kind!r}")
     if fields.get("run_id") not in (None, "", run_id):

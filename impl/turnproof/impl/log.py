@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 import struct
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from hashlib import sha256
@@ -23,7 +24,7 @@ from turnproof.impl.base import exists
 from turnproof.impl.columns import RECORD, RecordRow, record_of
 from turnproof.impl.schema import TREE
 from turnproof.model.rows import Record
-from turnproof.model.vocabulary import RecordKind, RunNotFound, RunState, StorageDamaged
+from turnproof.model.vocabulary import MAX_INTEGER, RecordKind, RunNotFound, RunState, StorageDamaged, StorageError
 
 __all__ = [
     "GENESIS",
@@ -32,6 +33,7 @@ __all__ = [
     "digest_at",
     "has_entry",
     "head_of",
+    "heads",
     "known_head",
     "link",
     "seal",
@@ -44,6 +46,12 @@ GENESIS: Final = bytes(32)
 """What the first record of a run is chained to."""
 
 _STATES: Final = {state.value: state for state in RunState}
+_RUNS_WITH_RECORDS: Final = (
+    "WITH RECURSIVE named (run_id) AS (SELECT min(run_id) FROM records UNION ALL"
+    " SELECT (SELECT min(r.run_id) FROM records r WHERE r.run_id > n.run_id) FROM named n WHERE n.run_id IS NOT NULL)"
+    " SELECT run_id FROM named WHERE run_id IS NOT NULL"
+)
+"""Each run id in ``records`` once, from one to the next by the index rather than record by record."""
 _NUMBERS: Final = struct.Struct(">qq9Q")
 _LENGTHS: Final = struct.Struct(">q3Q")
 
@@ -87,12 +95,32 @@ def head_of(connection: sqlite3.Connection, run_id: str) -> Head | None:
     ).fetchone()
     if row is None:
         if exists(connection, "SELECT 1 FROM records WHERE run_id = ?", (run_id,)):
-            raise StorageDamaged(f"run {run_id!r} has records but its row is gone; restore a backup")
+            raise _headless(run_id)
         return None
-    state, position, digest, mark = row
+    return _sealed(run_id, *row)
+
+
+def heads(connection: sqlite3.Connection) -> dict[str, Head]:
+    """The head of every run, by run id, sorted. Raises ``StorageDamaged``, also for records whose run has no row."""
+    rows: list[tuple[str, str, int, bytes, bytes]] = connection.execute(
+        "SELECT run_id, state, position, digest, seal FROM runs ORDER BY run_id"
+    ).fetchall()
+    found = {row[0]: _sealed(*row) for row in rows}
+    names: list[tuple[str]] = connection.execute(_RUNS_WITH_RECORDS).fetchall()
+    for (run_id,) in names:
+        if run_id not in found:
+            raise _headless(run_id)
+    return found
+
+
+def _sealed(run_id: str, state: str, position: int, digest: bytes, mark: bytes) -> Head:
     if state not in _STATES or seal(run_id, state, position, digest) != mark:
         raise StorageDamaged(f"run {run_id!r}: its row was changed (state {state!r}, position {position})")
     return Head(_STATES[state], position, digest)
+
+
+def _headless(run_id: str) -> StorageDamaged:
+    return StorageDamaged(f"run {run_id!r} has records but its row is gone; restore a backup")
 
 
 def known_head(connection: sqlite3.Connection, run_id: str) -> Head:
@@ -126,16 +154,21 @@ def walk(
     with closing(cursor):  # an error that is still looked at must not keep the connection open
         rows: Iterable[RecordRow] = cursor
         for row in rows:
-            record = record_of(run_id, row)
-            digest = link(digest, record)
-            if digest != row[10]:
-                raise StorageDamaged(f"run {run_id!r} seq {row[0]}: this record, or one before, was changed or removed")
-            last, count = row[0], count + 1
+            record = _linked(digest, run_id, row)
+            last, digest, count = row[0], row[10], count + 1
             yield record, digest
     if count != limit and last < head.position:
         raise StorageDamaged(f"run {run_id!r} seq {head.position}: the record is gone, seq {last} is the last one")
     if last == head.position and digest != head.digest:
         raise StorageDamaged(f"run {run_id!r} seq {last}: the record is not the one that the run's row names")
+
+
+def _linked(previous: bytes, run_id: str, row: RecordRow) -> Record:
+    """The record of a row, chained to the digest of the record before it. Raises ``StorageDamaged``."""
+    record = record_of(run_id, row)
+    if link(previous, record) != row[10]:
+        raise StorageDamaged(f"run {run_id!r} seq {row[0]}: this record, or one before, was changed or removed")
+    return record
 
 
 def add(connection: sqlite3.Connection, run_id: str, head: Head, records: Sequence[Record]) -> Head:
@@ -152,31 +185,42 @@ def add(connection: sqlite3.Connection, run_id: str, head: Head, records: Sequen
         ))  # fmt: skip
     connection.executemany(f"INSERT INTO records (run_id, {RECORD}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
     position = records[-1].seq
+    if position > MAX_INTEGER:
+        raise StorageError(f"run {run_id!r} is full: seq {position} would be beyond 2**53")
     connection.execute(
-        "INSERT INTO runs (run_id, state, position, digest, seal) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (run_id)"
-        " DO UPDATE SET state = ?2, position = ?3, digest = ?4, seal = ?5",
+        "INSERT INTO runs (run_id, state, position, digest, seal) VALUES (?, ?, ?, ?, ?) ON CONFLICT (run_id) DO UPDATE"
+        " SET state = excluded.state, position = excluded.position, digest = excluded.digest, seal = excluded.seal",
         (run_id, state.value, position, digest, seal(run_id, state.value, position, digest)),
     )
     return Head(state, position, digest)
 
 
 def stored_at(connection: sqlite3.Connection, run_id: str, seq: int) -> Record | None:
-    """The record with that seq."""
-    row: RecordRow | None = connection.execute(
-        f"SELECT {RECORD} FROM records WHERE run_id = ? AND seq = ?", (run_id, seq)
-    ).fetchone()
-    return None if row is None else record_of(run_id, row)
+    """The record with that seq, verified against the one before it. Raises ``StorageDamaged``."""
+    return _found(connection, run_id, "seq = ?", seq)
 
 
 def stored_entry(connection: sqlite3.Connection, run_id: str, entry_id: str) -> Record | None:
-    """The tree entry with that id; of several (an import can bring them) the first."""
+    """The tree entry with that id, verified like ``stored_at``; of several (an import can bring them) the first."""
+    return _found(connection, run_id, f"entry_id = ? AND {TREE} ORDER BY seq LIMIT 1", entry_id)
+
+
+def _found(connection: sqlite3.Connection, run_id: str, condition: str, value: str | int) -> Record | None:
     row: RecordRow | None = connection.execute(
-        f"SELECT {RECORD} FROM records WHERE run_id = ? AND entry_id = ? AND {TREE} ORDER BY seq LIMIT 1",
-        (run_id, entry_id),
+        f"SELECT {RECORD} FROM records WHERE run_id = ? AND {condition}", (run_id, value)
     ).fetchone()
-    return None if row is None else record_of(run_id, row)
+    return None if row is None else _linked(digest_at(connection, run_id, row[0] - 1)[1], run_id, row)
 
 
 def has_entry(connection: sqlite3.Connection, run_id: str, entry_id: str) -> bool:
-    """Whether a tree entry with that id is stored."""
-    return exists(connection, f"SELECT 1 FROM records WHERE run_id = ? AND entry_id = ? AND {TREE}", (run_id, entry_id))
+    """Whether a tree entry with that id is stored. Raises ``StorageDamaged``.
+
+    Before it answers no it reads the whole log: an entry that lost its name to damage must not pass for one that never
+    was (X4).
+    """
+    if stored_entry(connection, run_id, entry_id) is not None:
+        return True
+    head = head_of(connection, run_id)
+    if head is not None:
+        deque(walk(connection, run_id, head, 0, GENESIS), maxlen=0)
+    return False

@@ -14,8 +14,8 @@ from functools import wraps
 from types import TracebackType
 from typing import Concatenate, Final, ParamSpec, Self, TypeVar, cast
 
-from turnproof.impl.base import Clock, wall_clock
-from turnproof.impl.checks import integer, run_name
+from turnproof.impl.base import Clock, time_of, wall_clock
+from turnproof.impl.checks import run_name
 from turnproof.impl.store import Store
 from turnproof.impl.views import Dump, DumpedRun
 from turnproof.model import log
@@ -59,11 +59,10 @@ def _verb(verb: Callable[Concatenate[Store, P], T]) -> Callable[Concatenate[Memo
         now = bound.pop("now", None)
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in bound.items()}
         with self._lock:
-            if self._closed:
-                raise StorageError("this store was closed, and what it held is gone")
-            moment = self._clock() if now is None else integer("now", now)
+            state = self._held()
+            moment = time_of(self._clock, now)
             try:
-                self._state, answer = apply(self._state, operation(now=moment, **given), self._choices)
+                self._state, answer = apply(state, operation(now=moment, **given), self._choices)
             except (TypeError, AttributeError) as error:  # the model is total for arguments of the right types only
                 raise InvalidArgument(f"{verb.__name__}: {error}") from None
         if isinstance(answer, Refuse):
@@ -80,6 +79,9 @@ def _verb(verb: Callable[Concatenate[Store, P], T]) -> Callable[Concatenate[Memo
 
 class MemoryStore:
     """The model as a store. ``choices`` may be laxer than the strict ones that ``Store`` keeps."""
+
+    persisted: Final = False
+    """Like ``Store.persisted``: nothing outlives the process."""
 
     def __init__(self, clock: Clock = wall_clock, choices: Choices = STRICT) -> None:
         self._clock = clock
@@ -102,6 +104,7 @@ class MemoryStore:
 
     def settings(self) -> dict[str, str | int | bool]:
         """Nothing is durable here."""
+        self._held()
         return {"journal_mode": "memory", "synchronous": 0}
 
     def stream(self, run_id: str, after: int = 0) -> Iterator[Record]:
@@ -118,10 +121,16 @@ class MemoryStore:
 
     def dump(self) -> Dump:
         """Like ``Store.dump``."""
-        return dump_of(self._state)
+        return dump_of(self._held())
+
+    def _held(self) -> State:
+        """Everything that is stored. Raises ``StorageError`` once it was closed."""
+        if self._closed:
+            raise StorageError("this store was closed, and what it held is gone")
+        return self._state
 
     def _run(self, run_id: str) -> log.Run:
-        run = self._state.runs.get(run_name("run_id", run_id))
+        run = self._held().runs.get(run_name("run_id", run_id))
         if run is None:
             raise RunNotFound(f"no run {run_id!r}")
         return run

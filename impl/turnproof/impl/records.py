@@ -8,7 +8,7 @@ compaction and a raw repair, which speak of a whole path, need the fold.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from attrs import evolve
@@ -16,7 +16,7 @@ from attrs import evolve
 from turnproof.impl import log
 from turnproof.impl.anchors import Anchors
 from turnproof.impl.base import exists
-from turnproof.impl.checks import fence_of, integer, optional_integer, optional_text, run_name
+from turnproof.impl.checks import fence_of, natural, optional_integer, optional_text, run_name
 from turnproof.impl.drafts import content_of, is_entry, record_from
 from turnproof.impl.log import Head
 from turnproof.impl.pairing import compaction_problem, repair_problem
@@ -112,17 +112,24 @@ class Records(Anchors):
             return log.known_head(connection, run_id).state
 
     def runs(self, state: str | None = None, include_reserved: bool = True, *, now: int | None = None) -> list[str]:
-        """Run ids, sorted; only those in ``state`` when it is given, without ``bonnie.`` ones on request (R5, R6)."""
-        if state is not None and optional_text("state", state) not in tuple(RunState):
-            raise InvalidArgument(f"state {state[:80]!r} is none of {', '.join(RunState)}")
+        """Run ids, sorted; only those in ``state`` unless it is "" or absent, without ``bonnie.`` ones on request.
+
+        Every run's row is verified, since each counts for who is listed and who is not (R5, R6, X4). Raises
+        ``InvalidArgument``, ``StorageDamaged``.
+        """
+        wanted = optional_text("state", state)
+        if wanted is not None and wanted not in tuple(RunState):
+            raise InvalidArgument(f"state {wanted[:80]!r} is none of {', '.join(RunState)}")
         if not isinstance(include_reserved, bool):
             raise InvalidArgument("include_reserved must be true or false")
         self._time(now)
-        with self._pool.read() as connection:
-            rows: Iterable[tuple[str]] = connection.execute(
-                "SELECT run_id FROM runs WHERE state = coalesce(?, state) ORDER BY run_id", (state,)
-            )
-            return [run_id for (run_id,) in rows if include_reserved or not run_id.startswith(RESERVED_PREFIX)]
+        with self._pool.snapshot() as connection:
+            heads = log.heads(connection)
+        return [
+            run_id
+            for run_id, head in heads.items()
+            if wanted in (None, head.state) and (include_reserved or not run_id.startswith(RESERVED_PREFIX))
+        ]
 
     def position(self, run_id: str, *, now: int | None = None) -> int:
         """The last seq, 0 for an unknown run (R1, R5)."""
@@ -178,8 +185,7 @@ class Records(Anchors):
 
 def _check_reading(run_id: str, after: int) -> None:
     run_name("run_id", run_id)
-    if integer("after", after) < 0:
-        raise InvalidArgument(f"after {after} is below 0")
+    natural("after", after)
 
 
 def holds(connection: sqlite3.Connection, run_id: str, fence: Fence | None) -> bool:

@@ -55,14 +55,15 @@ def _decide(connection: sqlite3.Connection, row: Submission[str], slot: Slot[str
     calls: tuple[str, ...] = ()
     if phase is Phase.COMMITTED:
         return Recovery(decision="finish")
-    if slot is not None and phase is Phase.PROVIDER_STARTED and _answer_stands(connection, slot):
+    tree = _fold(connection, row.session_key)
+    if slot is not None and phase is Phase.PROVIDER_STARTED and _answer_stands(tree, slot):
         return Recovery(decision="commit_stored")
     if slot is not None and phase is Phase.TOOL_REQUEST_RECORDED:
-        calls = _open_calls(connection, slot)
+        calls = _open_calls(tree, slot)
     if row.attempt_count > row.max_retry or 0 < row.timeout_at <= now:
         return Recovery(decision="give_up", open_calls=calls)
     if row.input_applied_at is None:
-        if log.has_entry(connection, row.session_key, input_entry_id(row.submission_id)):
+        if input_entry_id(row.submission_id) in tree.index:
             return Recovery(decision="mark_input")
         if phase in _UNASKED:
             return Recovery(decision="requeue")
@@ -74,7 +75,7 @@ def _decide(connection: sqlite3.Connection, row: Submission[str], slot: Slot[str
 
 
 def _fold(connection: sqlite3.Connection, run_id: str) -> Transcript:
-    """The session's log, verified and folded; empty when there is none."""
+    """The session's log, verified from end to end and folded; empty when there is none (R14)."""
     tree = Transcript()
     head = log.head_of(connection, run_id)
     if head is not None:
@@ -83,24 +84,23 @@ def _fold(connection: sqlite3.Connection, run_id: str) -> Transcript:
     return tree
 
 
-def _answer_stands(connection: sqlite3.Connection, slot: Slot[str]) -> bool:
-    """Whether the turn's assistant entry is stored in place: no calls, not excluded, at or below the checkpoint."""
-    entry_id = assistant_entry_id(slot.submission_id, slot.turn_id)
-    if not log.has_entry(connection, slot.session_key, entry_id):
-        return False
-    tree = _fold(connection, slot.session_key)
-    node = tree.index.get(entry_id, ROOT)
+def _answer_stands(tree: Transcript, slot: Slot[str]) -> bool:
+    """Whether the turn's text answer is stored in place: an assistant message and nothing but that, not excluded, at or
+    below the checkpoint."""
+    node = tree.index.get(assistant_entry_id(slot.submission_id, slot.turn_id), ROOT)
     if node == ROOT or tree.excluded(node):
         return False
     message = tree.facts[node]
-    if message is None or isinstance(message, Damage) or message.calls:
+    if message is None or isinstance(message, Damage):
+        return False
+    if message.role != "assistant" or message.calls or message.results:
         return False
     checkpoint = tree.index.get(slot.checkpoint_leaf_id, ROOT) if slot.checkpoint_leaf_id else ROOT
     return not slot.checkpoint_leaf_id or (checkpoint != ROOT and tree.is_below(node, (checkpoint,)))
 
 
-def _open_calls(connection: sqlite3.Connection, slot: Slot[str]) -> tuple[str, ...]:
+def _open_calls(tree: Transcript, slot: Slot[str]) -> tuple[str, ...]:
     """The recorded calls that the recorded step does not answer; all of them when it is not stored."""
     request = Request(slot.submission_id, slot.turn_id, slot.tool_request or "", slot.checkpoint_leaf_id or "")
-    step = recorded_step(_fold(connection, slot.session_key), request)
+    step = recorded_step(tree, request)
     return request.calls if step is None else open_calls(request, step)

@@ -110,7 +110,8 @@ class Session:
         return None if done is None else done[0]
 
     def append_step(self, records: Sequence[Draft]) -> list[Appended] | None:
-        """Append the records of a step in order, each entry below the one before it.
+        """Append the records of a step in order, each entry below the one before it, or where a branch, clear or repair
+        between the two points.
 
         ``None`` when the fence refused it. Raises like ``Store.append_step``.
         """
@@ -133,6 +134,7 @@ class Session:
     def branch(self, entry_id: str) -> int | None:
         """Select a stored entry, or the root (""), as the leaf; ``None`` when the fence refused it.
 
+        The fence answers first (SPEC section 0), if the store has steps; without them it cannot be asked alone.
         Raises ``EntryNotFound``; ``RunNotFound`` for a run without records.
         """
         return self._point(Draft(kind=RecordKind.BRANCH.value, parent_id=entry_id))
@@ -159,6 +161,8 @@ class Session:
         """
         if isinstance(self._store, _Conversations):
             return self._store.restore(self.run_id, fence=self._fence)
+        if self._fenced_out():
+            return None
         for _ in range(_TRIES):
             records = self._store.replay(self.run_id)
             restored = fold_all(records)
@@ -179,8 +183,16 @@ class Session:
     # --- shared -----------------------------------------------------------------------------------------------------
 
     def _point(self, draft: Draft) -> int | None:
+        if not self.position and self._fenced_out():
+            return None
         self._known()
         return self._store.append(self.run_id, draft, fence=self._fence)
+
+    def _fenced_out(self) -> bool:
+        """Whether the fence refuses, asked with a step of nothing (R3)."""
+        return (
+            isinstance(self._store, StepJournal) and self._store.append_step(self.run_id, [], fence=self._fence) is None
+        )
 
     def _write(self, records: Sequence[Draft], position: int) -> list[int] | None:
         """One step at the position that this session knows, else nothing."""
@@ -223,7 +235,7 @@ class Session:
 
 
 def _below(tree: Transcript, records: Sequence[Draft]) -> list[Draft]:
-    """The records of a step, each entry that names no parent below the one before it, the first at the leaf.
+    """The records of a step, each entry that names no parent at the leaf as the record before it leaves it (A1).
 
     An entry that is stored already keeps its parent: a retry after a lost answer is then an exact replay (R8).
     """
@@ -235,5 +247,9 @@ def _below(tree: Transcript, records: Sequence[Draft]) -> list[Draft]:
             above = leaf if stored == ROOT else tree.id_of(tree.parents[stored])
             record = evolve(record, parent_id=record.parent_id or above)
             leaf = record.entry_id
+        elif record.kind == RecordKind.CLEAR:
+            leaf = ""
+        elif record.kind in (RecordKind.BRANCH, RecordKind.REPAIR):
+            leaf = record.parent_id
         placed.append(record)
     return placed

@@ -18,12 +18,13 @@ from attrs import asdict
 
 from turnproof.impl import schema
 from turnproof.impl.backup import Backups
-from turnproof.impl.base import Clock, wall_clock
+from turnproof.impl.base import Clock, time_of, wall_clock
+from turnproof.impl.checks import natural, optional_text, path_name
 from turnproof.impl.connection import Connector, Options, Pool, read_settings
 from turnproof.impl.deletion import Deletion
 from turnproof.impl.files import Files, FileSystem, Hooked
 from turnproof.impl.journal import TurnJournal
-from turnproof.impl.legacy import import_runs
+from turnproof.impl.legacy import import_runs, judge_runs
 from turnproof.impl.recovery import Recoverable
 from turnproof.impl.submissions import Submissions
 from turnproof.impl.views import Views
@@ -36,11 +37,16 @@ Flush: TypeAlias = Literal["always", "relaxed"]
 DEFAULT_DIRECTORY: Final = ".turnproof"
 FILE_NAME: Final = "journal.db"
 _SYNCHRONOUS: Final = {"always": 2, "relaxed": 1}  # FULL, NORMAL
+_MAX_SETTING: Final = 2**31 - 1
+"""SQLite keeps its settings in 32 bits."""
 _CHECKPOINTS: Final = ("PASSIVE", "FULL", "RESTART", "TRUNCATE")
 
 
 class Store(Submissions, TurnJournal, Recoverable, Deletion, Views, Backups):
     """An open store. Every verb raises ``StorageError`` or ``StorageDamaged`` when SQLite fails beneath it."""
+
+    persisted: Final = True
+    """Whether records outlive the process (seed 003)."""
 
     def __init__(self, pool: Pool, clock: Clock) -> None:
         super().__init__(pool, clock)
@@ -87,7 +93,8 @@ def open_store(
     connect: Connector | None = None,
     files: FileSystem | None = None,
 ) -> Store:
-    """Open the store in a directory, or make it there.
+    """Open the store in a directory, or make it there. "" is the default directory; any name that the system can open
+    will do, UTF-8 or not (``os.fsdecode`` spells the bytes of one that is not).
 
     ``flush``: ``always`` survives a power cut, ``relaxed`` may lose the last acknowledged writes to one (R10).
     ``clock`` answers ms and is asked when a verb is given no ``now``. ``busy_timeout_ms`` bounds the wait for other
@@ -96,16 +103,17 @@ def open_store(
     Raises ``UnsupportedSchema`` (R9) and ``StorageDamaged`` (X4) before anything is opened; ``ImportFailed`` (R12),
     ``StorageError``, ``InvalidArgument``.
     """
-    if flush not in _SYNCHRONOUS:
+    moment = time_of(clock, None)
+    if flush not in tuple(_SYNCHRONOUS):
         raise InvalidArgument(f"flush {flush!r} is neither 'always' nor 'relaxed'")
-    directory = os.path.abspath(os.fspath(path))
+    directory = os.path.abspath(path_name("path", path) or DEFAULT_DIRECTORY)
     system = Files() if files is None else Hooked(files)
     options = Options(
         file=os.path.join(directory, FILE_NAME),
         synchronous=_SYNCHRONOUS[flush],
-        busy_timeout_ms=busy_timeout_ms,
-        wal_autocheckpoint=wal_autocheckpoint,
-        vfs=vfs,
+        busy_timeout_ms=natural("busy_timeout_ms", busy_timeout_ms, _MAX_SETTING),
+        wal_autocheckpoint=natural("wal_autocheckpoint", wal_autocheckpoint, _MAX_SETTING),
+        vfs=optional_text("vfs", vfs),
         connector=connect,
         files=system,
     )
@@ -116,7 +124,7 @@ def open_store(
     pool = Pool(options)
     try:
         _recognise(pool)
-        import_runs(system, directory, options, clock())
+        import_runs(system, directory, options, moment)
     except BaseException:
         pool.close()
         raise
@@ -128,6 +136,7 @@ def _prepare(files: Files, directory: str, file: str) -> None:
     if not files.exists(file):
         if files.size(f"{file}-wal"):
             raise StorageDamaged(f"{file} is missing, but its write-ahead log is there; restore a backup")
+        judge_runs(files, directory)
         _create(files, directory, file)
     schema.examine(files, file)
     for name in files.listdir(directory):

@@ -86,12 +86,14 @@ class Submissions(Base):
     ) -> Submission[str] | None:
         """Take a queued submission that is the head of its session, or ``None`` (L2).
 
-        Raises ``AttemptReused`` for an attempt that owned it before (T5), ``InvalidArgument``.
+        Raises ``AttemptReused`` for an attempt that owned it before (T5); ``InvalidArgument``, also when the deadline
+        that it may grant would be beyond 2**53.
         """
         _attempt(submission_id, attempt_id)
         text("owner_id", owner_id)
         integer("lease_expires_at", lease_expires_at)
         now = self._time(now)
+        deadline = integer("now + the time that a claim grants", now + DEFAULT_TIMEOUT_MS)
         with self._pool.write() as connection:
             if not exists(
                 connection,
@@ -105,7 +107,7 @@ class Submissions(Base):
                 " started_at = ?, attempt_count = attempt_count + 1,"
                 " timeout_at = CASE timeout_at WHEN 0 THEN ? ELSE timeout_at END"
                 f" WHERE submission_id = ? AND status = 'queued' RETURNING {SUBMISSION}",
-                (attempt_id, owner_id, lease_expires_at, now, now + DEFAULT_TIMEOUT_MS, submission_id),
+                (attempt_id, owner_id, lease_expires_at, now, deadline, submission_id),
             ).fetchone()
         return submission_of(row)
 
@@ -187,11 +189,14 @@ class Submissions(Base):
     def renew_leases(
         self, owner_id: str, submission_ids: Sequence[str], lease_ms: int | None = None, *, now: int | None = None
     ) -> list[str]:
-        """Lengthen the leases of those that still run under this owner; answers which, in the order asked (L7)."""
+        """Lengthen the leases of those that still run under this owner; answers which, in the order asked (L7).
+
+        Raises ``InvalidArgument``, also when ``now + lease_ms`` is beyond 2**53.
+        """
         text("owner_id", owner_id)
         wanted = texts("submission_ids", submission_ids)
         lease = integer("lease_ms", DEFAULT_LEASE_MS if lease_ms is None else lease_ms)
-        until = self._time(now) + lease
+        until = integer("now + lease_ms", self._time(now) + lease)
         with self._pool.write() as connection:
             return [
                 submission_id
@@ -254,9 +259,9 @@ class Submissions(Base):
         moment = self._time(now)
         with self._pool.statement() as connection:
             connection.execute(
-                "INSERT INTO markers (submission_id, attempt_id, created_at) SELECT ?1, ?2, ?3"
-                " WHERE NOT EXISTS (SELECT 1 FROM receipts WHERE submission_id = ?1) ON CONFLICT DO NOTHING",
-                (submission_id, attempt_id, moment),
+                "INSERT INTO markers (submission_id, attempt_id, created_at) SELECT ?, ?, ?"
+                " WHERE NOT EXISTS (SELECT 1 FROM receipts WHERE submission_id = ?) ON CONFLICT DO NOTHING",
+                (submission_id, attempt_id, moment, submission_id),
             )
 
     def delete_attempt_marker(self, submission_id: str, attempt_id: str, *, now: int | None = None) -> None:

@@ -12,7 +12,7 @@ from turnproof.impl import log
 from turnproof.impl.base import Base
 from turnproof.impl.checks import run_name
 from turnproof.impl.columns import segment_of, slots, submissions
-from turnproof.impl.log import GENESIS
+from turnproof.impl.log import GENESIS, Head
 from turnproof.model.rows import AttemptMarker, Record, RunView, Segment, Slot, Submission
 from turnproof.model.vocabulary import RecordKind, RunState
 
@@ -124,7 +124,6 @@ def _dump(connection: sqlite3.Connection) -> Dump:
     deletions: list[tuple[str]] = connection.execute(
         "SELECT session_key FROM deletions ORDER BY session_key"
     ).fetchall()
-    runs: list[tuple[str]] = connection.execute("SELECT run_id FROM runs ORDER BY run_id").fetchall()
     last: tuple[int] | None = connection.execute(
         "SELECT seq FROM sqlite_sequence WHERE name = 'submissions'"
     ).fetchone()
@@ -136,11 +135,10 @@ def _dump(connection: sqlite3.Connection) -> Dump:
         markers=tuple(AttemptMarker(submission_id=one, attempt_id=two, created_at=at) for one, two, at in markers),
         receipts=dict(receipts),
         deletions=tuple(session_key for (session_key,) in deletions),
-        runs={run_id: _dumped(connection, run_id) for (run_id,) in runs},
+        runs={run_id: _dumped(connection, run_id, head) for run_id, head in log.heads(connection).items()},
         last_sequence=0 if last is None else last[0],
     )
 
 
-def _dumped(connection: sqlite3.Connection, run_id: str) -> DumpedRun:
-    head = log.known_head(connection, run_id)
+def _dumped(connection: sqlite3.Connection, run_id: str, head: Head) -> DumpedRun:
     return DumpedRun(head.state, tuple(record for record, _ in log.walk(connection, run_id, head, 0, GENESIS)))

@@ -186,7 +186,7 @@ class Driver:
     kind: str = ""
     payload: str = ""
     turns: int = 0
-    """How many turns this submission had: what the next turn is named after."""
+    """How many turn ids of this submission are used: the next turn is named after it."""
     turn_id: str = ""
     leaf: str = ""
     """The entry below which the next one is written."""
@@ -197,7 +197,7 @@ class Driver:
     """What the provider said."""
     outcomes: tuple[Outcome, ...] = ()
     entries: tuple[Draft, ...] = ()
-    """What is to be appended."""
+    """What is to be appended; while it looks again, what could not be."""
     then: Stage = Stage.DONE
     """Where it goes on after attaching or appending."""
     row: Submission[str] | None = None
@@ -206,6 +206,7 @@ class Driver:
     """What recovery decided, until the next turn begins."""
     end: End | None = None
     error: str = ""
+    """Why it fails; while it looks again, what went wrong."""
 
     @property
     def fence(self) -> Fence:

@@ -299,6 +299,7 @@ class Runs(Operation):
     capability = "records"
     reads = True
     state: str | None = None
+    """"" like ``None``: runs in every state (seed 003)."""
     include_reserved: bool = True
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "draft_results",
     "draft_step",
     "input_message",
+    "is_answer",
     "rebuild_message",
     "write_request",
 ]
@@ -116,12 +117,29 @@ INTERRUPTED: Final = '{"type":"interrupted"}'
 
 
 def input_message(payload: str) -> str:
-    """The message that a submission's payload is: itself if it has the shape of one, else its text."""
+    """The message that a submission's payload is: itself if it is a user message that calls and answers nothing, else
+    its text.
+
+    Whoever admits a submission may ask something; he cannot speak for the model or for a tool. A call without its
+    result, or a result without its call, would tear the session for everyone after him (P1).
+    """
     try:
-        decode_message(payload)
+        said = decode_message(payload)
     except InvalidRecord:
+        said = None
+    if said is None or said.role != "user" or said.calls or said.results:
         return _write(_object(role="user", parts=[_object(type="text", text=payload)]))
     return payload
+
+
+def is_answer(message: str) -> bool:
+    """Whether a message is what a model says: an assistant message without results. Raises ``InvalidRecord`` when it is
+    no message (A7).
+
+    Anything else could be stored but never committed: its calls or results would belong to no step (P1).
+    """
+    said = decode_message(message)
+    return said.role == "assistant" and not said.results
 
 
 def _call_parts(message: str) -> list[_Members]:
@@ -174,7 +192,7 @@ def rebuild_message(tool_request: str) -> str:
     if kept is not None:
         message = _write(kept)
         try:
-            if decode_message(message).calls == decode_tool_request(tool_request):
+            if is_answer(message) and decode_message(message).calls == decode_tool_request(tool_request):
                 return message
         except InvalidRecord:
             pass
@@ -235,12 +253,18 @@ class Closing:
 def closing_of(row: Submission[str], slot: Slot[str], tree: Transcript) -> Closing | None:
     """How to close what the slot recorded: stored results stay, every open call is answered 'interrupted'.
 
-    ``None`` when the slot holds no request that counts. Called again on what it caused, it asks for nothing more.
+    ``None`` when the slot holds no request that counts. Called again on what it caused, it asks for nothing more. Of
+    several continuations of the step, the one with the most answers goes on, then the one on the active path, then the
+    latest (``recorded_step``). An id that is stored elsewhere, on another continuation or as something else, cannot be
+    written again: the store's conflict says that the turn cannot be closed. So it does for a step that does not make
+    the recorded calls or hangs elsewhere, since that is none of this turn's: the whole is asked for.
     """
     recorded = recorded_request(row, slot)
     if recorded is None or slot.tool_request is None:
         return None
     step = recorded_step(tree, recorded)
+    if step is not None and not (step.below_checkpoint and step.calls >= set(recorded.call_ids)):
+        step = None
     answered = frozenset[str]() if step is None else step.answered
     open_calls = [Outcome(call, INTERRUPTED, True) for call in recorded.call_ids if call not in answered]
     if step is None:

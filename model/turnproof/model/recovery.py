@@ -43,7 +43,7 @@ class Facts:
     phase: Phase | None
     """The phase of the slot if it counts: committed, or held by the current attempt; else ``None``."""
     answered: bool
-    """In provider_started: the turn's assistant entry is stored, makes no calls, and is in place."""
+    """In provider_started: the turn's assistant entry is stored as an answer without calls, and is in place."""
     exhausted: bool
     """The attempts or the time of the submission are used up."""
     input: Input
@@ -167,12 +167,15 @@ def decide(facts: Facts) -> Row:
 
 
 def _answered(row: Submission[str], slot: Slot[str], tree: Transcript) -> bool:
-    """Whether the turn's assistant entry is stored in place: no calls, not excluded, at or below the checkpoint."""
+    """Whether the turn's answer is stored in place: an assistant message that calls and answers nothing, not excluded,
+    at or below the checkpoint. Anything else under its id could never be committed (A4)."""
     node = tree.index.get(assistant_entry_id(row.submission_id, slot.turn_id))
     if node is None or tree.excluded(node):
         return False
     message = message_of(tree.entries[node])
-    if message is None or isinstance(message, Damage) or message.calls:
+    if message is None or isinstance(message, Damage) or message.role != "assistant":
+        return False
+    if message.calls or message.results:
         return False
     if not slot.checkpoint_leaf_id:
         return True

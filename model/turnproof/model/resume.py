@@ -2,7 +2,8 @@
 
 ``recovery`` decides, from durable state alone; this module turns the decision into where the driver goes on, where it
 attaches (A5), and what it appends first. It is called again on whatever it caused, by the next attempt, when this one
-dies in the middle; so it asks for nothing that is there already (C1).
+dies in the middle; so it asks for nothing that is there already (C1). And it is called again in the same attempt when
+the turn could not be closed or committed: then it goes on if less is missing than before, and gives up if not (E5).
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _EXHAUSTED: Final = "attempts or time used up"
 
 def act(d: Driver, found: Recovery, tree: Transcript, now: int) -> Driver:
     """What is done about each row of ``recovery.ROWS``."""
-    row, slot = d.row, d.slot
-    d = evolve(d, decision=found.decision, row=None, slot=None, turns=0 if slot is None else slot.revision)
+    row, slot, problem, wanted = d.row, d.slot, d.error, len(d.entries)
+    d = evolve(d, decision=found.decision, row=None, slot=None, error="", entries=(), then=Stage.DONE)
     match found.decision:
         case "none":
             return d.ended(End.LOST)
@@ -41,6 +42,11 @@ def act(d: Driver, found: Recovery, tree: Transcript, now: int) -> Driver:
         return evolve(d, stage=Stage.FAIL, error=_EXHAUSTED)
     exhausted = facts_of(row, slot, tree, now, d.job.choices).exhausted
     checkpoint = slot.checkpoint_leaf_id or tree.id_of(tree.leaf)
+    closing = closing_of(row, slot, tree)
+    missing = 0 if closing is None else len(closing.entries)
+    if problem and found.decision != "finish" and missing >= wanted:
+        # What cannot be closed leaves the active path, so that the session goes on without it.
+        return _attach(evolve(d, decision="give_up", error=problem), tree, checkpoint, Stage.FAIL)
     match found.decision:
         case "finish":
             return _finish(d, slot, tree, exhausted)
@@ -52,7 +58,6 @@ def act(d: Driver, found: Recovery, tree: Transcript, now: int) -> Driver:
             return evolve(_attach(d, tree, checkpoint, Stage.CAPTURED), slot=slot, turn_id=slot.turn_id)
         case _:
             # A turn that is given up is closed and not committed: the next recovery would take it for finished work.
-            closing = closing_of(row, slot, tree)
             after = Stage.COMMIT if found.decision == "interrupt_tools" else Stage.FAIL
             d = evolve(d, error="" if after is Stage.COMMIT else _EXHAUSTED)
             return evolve(d, stage=after) if closing is None else _attach(d, tree, closing.leaf, after, closing.entries)

@@ -133,7 +133,7 @@ def runs(state: State, op: operations.Runs, _: Choices) -> tuple[State, Decision
     found = (
         run_id
         for run_id, run in state.runs.items()
-        if (op.state is None or run.state.value == op.state) and (op.include_reserved or not is_reserved_run(run_id))
+        if (not op.state or run.state.value == op.state) and (op.include_reserved or not is_reserved_run(run_id))
     )
     return state, Accept(tuple(sorted(found)), "R5 R6")
 

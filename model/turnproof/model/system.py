@@ -21,14 +21,25 @@ from turnproof.model.operations import (
     Admit,
     AppendStreamSegment,
     BeginTurnJournal,
+    Claim,
     Operation,
+    RenewLeases,
     Runs,
     UpdateTurnJournalPhase,
 )
 from turnproof.model.payload import decode_tool_request, parse_json
 from turnproof.model.rows import Fence, Lease
 from turnproof.model.state import EMPTY, State
-from turnproof.model.vocabulary import MAX_INTEGER, ErrorCode, InvalidArgument, Phase, RunState, SubmissionKind
+from turnproof.model.vocabulary import (
+    DEFAULT_LEASE_MS,
+    DEFAULT_TIMEOUT_MS,
+    MAX_INTEGER,
+    ErrorCode,
+    InvalidArgument,
+    Phase,
+    RunState,
+    SubmissionKind,
+)
 
 __all__ = ["EMPTY", "PROMISE_OF_VERB", "Answer", "State", "apply"]
 
@@ -106,6 +117,11 @@ def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
         yield name, value
 
 
+def _is_kept_exact(number: int) -> bool:
+    """Whether every JSON reader keeps the number (PROTOCOL). A sum that is stored must be as exact as an argument."""
+    return abs(number) <= MAX_INTEGER
+
+
 def _problem(operation: Operation) -> str | None:
     """What is wrong with the arguments of this verb in particular."""
     match operation:
@@ -116,6 +132,12 @@ def _problem(operation: Operation) -> str | None:
                 parse_json(payload)
             except ValueError as error:
                 return f"payload is not JSON: {error}"
+        case Claim(now=now) if not _is_kept_exact(now + DEFAULT_TIMEOUT_MS):
+            return f"the deadline that a claim grants at {now} is beyond 2**53"
+        case RenewLeases(now=now, lease_ms=lease_ms) if not _is_kept_exact(
+            now + (DEFAULT_LEASE_MS if lease_ms is None else lease_ms)
+        ):
+            return f"now + lease_ms is beyond 2**53: {now} + {lease_ms}"
         case UpdateTurnJournalPhase(phase=phase) if phase not in _PHASES:
             return f"unknown phase {phase!r}"
         case UpdateTurnJournalPhase(phase=Phase.TOOL_REQUEST_RECORDED, tool_request=request) if request:
@@ -125,7 +147,7 @@ def _problem(operation: Operation) -> str | None:
                 return error.message
         case AppendStreamSegment(segment_index=index) if index < 0:
             return f"segment_index must not be negative, it is {index}"
-        case Runs(state=state) if state is not None and state not in _STATES:
+        case Runs(state=state) if state and state not in _STATES:
             return f"unknown state {state!r}"
         case _:
             pass
@@ -143,7 +165,7 @@ def malformed(operation: Operation) -> Fail | None:
     for name, value in _leaves("", operation):
         if isinstance(value, str) and not is_text(value):
             return Fail(ErrorCode.INVALID_ARGUMENT, promise, f"{name} holds a lone surrogate")
-        if isinstance(value, int) and abs(value) > MAX_INTEGER:
+        if isinstance(value, int) and not _is_kept_exact(value):
             return Fail(ErrorCode.INVALID_ARGUMENT, promise, f"{name} is beyond 2**53: {value}")
     problem = _problem(operation)
     return None if problem is None else Fail(ErrorCode.INVALID_ARGUMENT, promise, problem)

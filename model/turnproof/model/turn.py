@@ -16,6 +16,9 @@ entries are derived from submission and turn, so that recovering twice writes no
 number of slot resets it makes, which only rises, so that no two attempts ever share one. Every write is gated or
 fenced, and the driver **stops at once** when one is refused: somebody else owns the submission now.
 
+Whatever else the log holds, a submission ends settled (E5): an answer that no model gives, and a turn that cannot be
+closed or committed, **fail** the submission with what was wrong, since the next attempt would fare no better.
+
 ``TABLE`` is the whole machine: for each stage what it asks and how it takes the answer. A wrong design is this table
 with a few rules replaced (``turnproof.proofs.explore.designs``).
 """
@@ -52,6 +55,7 @@ from turnproof.model.rebuild import (
     draft_answer,
     draft_input,
     draft_step,
+    is_answer,
     write_request,
 )
 from turnproof.model.recovery import classify
@@ -64,6 +68,8 @@ from turnproof.model.vocabulary import ErrorCode, Phase, RecordKind
 __all__ = ["TABLE", "Ask", "Rule", "Table", "Take", "carry", "next_step", "receive", "start"]
 
 T = TypeVar("T")
+
+_NO_ANSWER: Final = "the provider's answer is not an assistant message without tool results"
 
 
 def start(job: Job) -> Driver:
@@ -180,10 +186,19 @@ def _owned(d: Driver, value: object, _: int) -> Driver:
     )
 
 
+def _slot(value: object) -> Slot[str] | None:
+    return None if value is None else cast(Slot[str], _as(Slot, value))
+
+
+def _turns(slot: Slot[str] | None) -> int:
+    """How many turn ids are used: one for each reset of the slot, and one more where somebody else gave its turn the id
+    that ours would get next. A new turn has a new id, whoever named the one before."""
+    return 0 if slot is None else slot.revision + (slot.turn_id == str(slot.revision + 1))
+
+
 def _counted(d: Driver, value: object, _: int) -> Driver:
     """A requeued submission may have a slot: its turns' ids are used."""
-    slot = None if value is None else cast(Slot[str], _as(Slot, value))
-    return evolve(d, stage=Stage.OPEN, turns=0 if slot is None else slot.revision, then=Stage.INPUT)
+    return evolve(d, stage=Stage.OPEN, turns=_turns(_slot(value)), then=Stage.INPUT)
 
 
 def _opened(d: Driver, value: object, _: int) -> Driver:
@@ -236,9 +251,17 @@ def _heard(d: Driver, value: object, _: int) -> Driver:
     """A piece is stored before the next is asked for; at the end, the whole is kept in hand."""
     if isinstance(value, Piece):
         return evolve(d, stage=Stage.SEGMENT, body=value.body)
+    return _said(d, value)
+
+
+def _said(d: Driver, value: object) -> Driver:
+    """The answer, whole. One that is no message raises, one that no model gives fails the submission; both before
+    anything says that it was consumed."""
     message = _as(Said, value).message
-    calls_of(message)  # an answer that is no message raises here, before anything says that it was consumed
-    return evolve(d, stage=Stage.CONSUMED, message=message, prompt=(None, ()), received=0)
+    d = evolve(d, prompt=(None, ()), received=0)
+    if not is_answer(message):
+        return evolve(d, stage=Stage.FAIL, error=_NO_ANSWER)
+    return evolve(d, stage=Stage.CONSUMED, message=message)
 
 
 def _stored_piece(d: Driver, _: object, __: int) -> Driver:
@@ -279,8 +302,8 @@ def _looked(d: Driver, value: object, _: int) -> Driver:
 
 
 def _found_slot(d: Driver, value: object, _: int) -> Driver:
-    slot = None if value is None else cast(Slot[str], _as(Slot, value))
-    return evolve(d, stage=Stage.LOG, slot=slot, turns=0 if slot is None else slot.revision)
+    slot = _slot(value)
+    return evolve(d, stage=Stage.LOG, slot=slot, turns=_turns(slot))
 
 
 def _found_log(d: Driver, value: object, now: int) -> Driver:
@@ -302,8 +325,22 @@ def _found_segments(d: Driver, value: object, _: int) -> Driver:
     return evolve(d, stage=Stage.ASSEMBLE, prompt=(None, captured(tuple((s.segment_index, s.body) for s in segments))))
 
 
-def _assembled(d: Driver, value: object, now: int) -> Driver:
-    return _consumed(evolve(d, stage=Stage.CONSUMED, message=_as(Said, value).message, prompt=(None, ())))
+def _assembled(d: Driver, value: object, _: int) -> Driver:
+    """The stream was marked consumed by the attempt that heard it."""
+    d = _said(d, value)
+    return _consumed(d) if d.stage is Stage.CONSUMED else d
+
+
+def _look_again(d: Driver, code: object, _: int) -> Driver:
+    """The turn could not be closed or committed. What the dead attempt wrote late, past a store without fences, stays
+    (P8): look at it. ``resume.act`` goes on only if less is missing than before, so this ends."""
+    return evolve(d, stage=Stage.LOOK, error=f"the turn cannot be closed: {_as(ErrorCode, code).value}")
+
+
+def _nowhere(d: Driver, code: object, _: int) -> Driver:
+    """There is no such leaf, in a store that does not check what the journal names (choice ``anchors=trusted``)."""
+    problem = f"there is no leaf to go on from: {_as(ErrorCode, code).value}"
+    return evolve(d, stage=Stage.FAIL, error=problem, entries=(), then=Stage.DONE)
 
 
 # --- the machine ----------------------------------------------------------------------------------------------------
@@ -334,7 +371,7 @@ class Rule:
     refused: Take = _lost
     """How it takes a refusal: as a rule somebody else owns the submission now, and it stops at once."""
     errors: Mapping[ErrorCode, Take] = MappingProxyType({})
-    """The errors that it expects, and how it takes them."""
+    """The errors that it expects, and how it takes them; the answer is the error's code."""
 
 
 TABLE: Final[Mapping[Stage, Rule]] = {
@@ -373,7 +410,11 @@ TABLE: Final[Mapping[Stage, Rule]] = {
     ),
     Stage.TOOLS: Rule(_run_tools, _ran),
     Stage.STORE: Rule(_append, _appended),
-    Stage.COMMIT: Rule(lambda d, now: _attempted(ops.CommitTurnJournal, committed_leaf_id=d.leaf)(d, now), _committed),
+    Stage.COMMIT: Rule(
+        lambda d, now: _attempted(ops.CommitTurnJournal, committed_leaf_id=d.leaf)(d, now),
+        _committed,
+        errors={ErrorCode.ANCHOR_MISMATCH: _look_again, ErrorCode.ENTRY_NOT_FOUND: _look_again},
+    ),
     Stage.COMPLETE: Rule(_attempted(ops.Complete), _ends(End.COMPLETED)),
     Stage.FAIL: Rule(lambda d, now: _attempted(ops.FailSubmission, error=d.error)(d, now), _ends(End.FAILED)),
     # Recovery.
@@ -390,13 +431,13 @@ TABLE: Final[Mapping[Stage, Rule]] = {
     Stage.ATTACH: Rule(
         lambda d, now: StoreCall(ops.SetLeaf(now=now, run_id=d.session_key, entry_id=d.leaf, fence=d.fence)),
         _attached,
+        errors={ErrorCode.ENTRY_NOT_FOUND: _nowhere, ErrorCode.RUN_NOT_FOUND: _nowhere},
     ),
     Stage.CAPTURED: Rule(
         lambda d, now: StoreCall(ops.GetStreamSegments(now=now, stream_key=d.stream_key)), _found_segments
     ),
     Stage.ASSEMBLE: Rule(lambda d, _: Assemble(d.stream_key, d.prompt[1]), _assembled),
-    # A result of the dead attempt that came first, past a store without fences, stays: look again (P8).
-    Stage.CLOSE: Rule(_append, _appended, errors={ErrorCode.ENTRY_CONFLICT: _to(Stage.LOOK)}),
+    Stage.CLOSE: Rule(_append, _appended, errors={ErrorCode.ENTRY_CONFLICT: _look_again}),
     Stage.DONE: Rule(lambda d, _: Done(d.end or End.ERROR, d.error), lambda d, _, __: d),
 }
 """The whole machine."""
@@ -424,7 +465,7 @@ def receive(driver: Driver, answer: Answer, now: int, table: Table = TABLE) -> D
             return rule.refused(driver, None, now)
         case Fail(code, _, message):
             known = rule.errors.get(code)
-            return driver.ended(End.ERROR, f"{code.value}: {message}") if known is None else known(driver, None, now)
+            return driver.ended(End.ERROR, f"{code.value}: {message}") if known is None else known(driver, code, now)
         case _:
             return rule.take(driver, answer, now)
 

@@ -172,10 +172,16 @@ _TURN_LAYER: Final = (
         (
             Edit(
                 "pairing",
-                '    return "the path to it ends in a step with an open call" if found.torn is not None else None',
+                '    return "the path to it ends in a step with an open call" if torn else None',
                 "    return None",
             ),
         ),
+    ),
+    Mutant(
+        "checkpoint-under-a-call",
+        "A4",
+        "the checkpoint itself can be committed while a call above it is open, and a repair cuts both",
+        (Edit("pairing", "    if not any(facts):", "    if not facts and not between and leaf < 0:"),),
     ),
     Mutant(
         "late-segment-kept",

@@ -16,6 +16,7 @@ from typing import Final
 import attrs
 
 from turnproof.model.choices import Choices
+from turnproof.model.ids import is_text
 from turnproof.model.vocabulary import ErrorCode, InvalidArgument, TurnproofError
 from turnproof.proofs.mutants import MUTANTS, mutated
 from turnproof.proofs.subjects import ModelSubject, StoreSubject, Subject
@@ -96,7 +97,7 @@ class Server:
                 return Ok(self.subject.identity.hello())
             case "open":
                 path = request.args.get("path")
-                if not isinstance(path, str) or not path or "\0" in path:
+                if not isinstance(path, str) or not path or "\0" in path or not is_text(path):
                     raise InvalidArgument("open needs the path of a directory")
                 self.subject.open(Path(path))
                 return Ok(None)

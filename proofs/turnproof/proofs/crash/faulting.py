@@ -94,7 +94,7 @@ def sweep_faults(
         base = disk.snapshot()
         for kind, call, sticky in PLANS:
             for nth in itertools.count(1):
-                if time.monotonic() > until:
+                if result.counts.points and time.monotonic() > until:
                     result.complete = False
                     return result
                 fault = Fault(kind, call, sticky, nth)

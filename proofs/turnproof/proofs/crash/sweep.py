@@ -73,12 +73,12 @@ class Sweep:
     """Whether the time sufficed for every point."""
 
     def take(self, images: Iterable[Image], judge: Judge, until: float, first: Image | None = None) -> None:
-        """Judge images; stop at the time ``until`` (of ``time.monotonic``)."""
+        """Judge images; stop at the time ``until`` (of ``time.monotonic``), but not before the first point."""
         point: int | None = None
         for image in images:
             if image.point != point:
                 point = image.point
-                if time.monotonic() > until:
+                if self.counts.points and time.monotonic() > until:
                     self.complete = False
                     break
                 self.counts.points += 1
