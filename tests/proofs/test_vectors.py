@@ -37,7 +37,7 @@ def test_the_sqlite_store_goes_the_same_ways(name: str, limit: int | None, tmp_p
     covered = cover(explored(SCOPES[name]))
     edges = covered.edges
     tally = replay_on(StoreSubject(flush="relaxed"), covered, tmp_path, limit)
-    assert tally.reads > 2 * tally.operations
+    assert tally.reads >= tally.operations  # the store is read whole after every one
     assert (covered.edges == 0) is (limit is None)
     assert edges - covered.edges > 200
 

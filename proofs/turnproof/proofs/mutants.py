@@ -181,7 +181,7 @@ _TURN_LAYER: Final = (
         "checkpoint-under-a-call",
         "A4",
         "the checkpoint itself can be committed while a call above it is open, and a repair cuts both",
-        (Edit("pairing", "    if not any(facts):", "    if not facts and not between and leaf < 0:"),),
+        (Edit("pairing", "    if not any(facts):", "    if facts and not any(facts):"),),
     ),
     Mutant(
         "late-segment-kept",
@@ -335,6 +335,12 @@ _RUN_JOURNAL: Final = (
         "A8",
         "a compaction may keep a result whose call it folds away",
         (Edit("pairing", "        if step.start < at <= end:\n", "        if step.start < at < at:\n"),),
+    ),
+    Mutant(
+        "compaction-keeps-itself",
+        "A8",
+        "a compaction that keeps itself first may stand between a call and its result",
+        (Edit("pairing", "        at = len(path)\n", "        return None\n"),),
     ),
     Mutant(
         "state-of-the-first-record",

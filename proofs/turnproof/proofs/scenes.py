@@ -32,6 +32,7 @@ SCENES: Final[tuple[Scene, ...]] = (
     scenes_turn.deletion,
     scenes_turn.pending,
     scenes_turn.anchors,
+    scenes_turn.under_a_call,
     scenes_log.corrupt,
     scenes_log.reused_calls,
     scenes_log.compactions,

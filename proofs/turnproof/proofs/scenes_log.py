@@ -112,7 +112,9 @@ def compactions(play: Play) -> None:
     play.append(talk.entry("compaction", "k", "ke4", '{"summary":1}'))
     play.ask("e5", "ke4")
     play.call("e6", "e5", "c1")
-    play.append(talk.entry("compaction", "k6", "e6", talk.compaction("newer", play.dice.pick(["e4", "e5", "e6"]))))
+    for kept in (play.dice.pick(["e6", "e5", "e4"]), "k6"):
+        play.append(talk.entry("compaction", "k6", "e6", talk.compaction("newer", kept)))
+    play.answer("e7", play.dice.pick(["k6", "e6"]), "c1")
     play.on(ops.ContextOf)
     play.on(ops.SetLeaf, entry_id="e1")
     play.on(ops.ContextOf)

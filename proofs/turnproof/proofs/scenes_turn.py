@@ -26,6 +26,7 @@ __all__ = [
     "text_turn",
     "transfer_refused",
     "turn_with_tools",
+    "under_a_call",
 ]
 
 
@@ -202,6 +203,19 @@ def anchors(play: Play) -> None:
     play.commit("e4")
     play.record("c1", leaf=play.dice.pick(["e4", "e9", "e2"]))
     play.commit("e1")
+
+
+def under_a_call(play: Play) -> None:
+    """The checkpoint stands at a call that nobody answers: what a repair would cut is not to be committed."""
+    play.own()
+    play.ask()
+    play.call("e2", "e1", "c1")
+    play.append(Draft(kind="extension_data", entry_id="x3", parent_id="e2", ext_type="note"))
+    play.begin()
+    play.start(leaf=play.dice.pick(["e2", "x3"]))
+    play.commit("x3")
+    play.commit("e2")
+    play.restore()
 
 
 def deletion(play: Play) -> None:
