@@ -58,7 +58,7 @@ def test_the_verb_prints_the_matrix_and_the_proof(capsys: pytest.CaptureFixture[
 
 
 def test_the_verb_writes_one_object_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--scenario", "admit/1", "--mode", "all", "--flush", "relaxed", "--json", "-", "--budget", "2") == 0
+    assert run("--scenario", "admit/1", "--mode", "kill", "--flush", "relaxed", "--json", "-", "--budget", "9") == 0
     report = json.loads(capsys.readouterr().out)
     assert report["verdict"] == "conforms"
     assert report["environment"]["synchronous"] == "NORMAL"

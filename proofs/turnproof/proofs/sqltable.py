@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -373,15 +373,17 @@ def _rows_of(state: State, submission: str) -> Json:
     return [*reads, [*sorted(state.former.get(submission, ()))]]
 
 
-def compare(directory: Path, opener: Callable[..., Store] = open_store) -> Result:
-    """Go through the whole table on a new store in ``directory``."""
+def compare(
+    directory: Path, opener: Callable[..., Store] = open_store, states: Sequence[Prior] | None = None
+) -> Result:
+    """Go through the table on a new store in ``directory``: from all prior states, or from some."""
     subject = StoreSubject(flush="relaxed", opener=opener)
     subject.open(directory)
     file = sqlite3.connect(directory / "journal.db", isolation_level=None)
     try:
         file.execute("PRAGMA synchronous = OFF")
         bench = _Bench(subject, file)
-        states = list(priors())
+        states = list(priors()) if states is None else states
         for prior in states:
             bench.compare(prior, *_names(prior))
     finally:
