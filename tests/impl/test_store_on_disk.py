@@ -15,8 +15,7 @@ from impl_helpers import message, outcome
 from turnproof.impl import Store, open_store
 from turnproof.impl.views import Dump
 from turnproof.model.vocabulary import StorageError
-from turnproof.proofs.disk import Disk, DiskUnavailable, FaultPlan, kill_images, power_images
-from turnproof.proofs.disk.library import library
+from turnproof.proofs.disk import Disk, FaultPlan, kill_images, power_images
 
 DIRECTORY = "/store"
 LEGACY = {
@@ -24,14 +23,6 @@ LEGACY = {
     for run in ("run1", "run2")
 } | {f"{DIRECTORY}/runs/run1.lock": b""}
 RETIRED = ["run1.jsonl.imported", "run2.jsonl.imported"]
-
-
-@pytest.fixture(autouse=True)
-def _needs_a_disk() -> None:
-    try:
-        library()
-    except DiskUnavailable as error:
-        pytest.skip(str(error))
 
 
 def opened(disk: Disk, flush: str = "always") -> Store:

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,9 +50,9 @@ workload(*(sqlite3.connect(sys.argv[1], isolation_level=None) for _ in range(2))
 
 
 def run_workload(disk: Disk) -> None:
-    scope: dict[str, object] = {}
+    scope: dict[str, Callable[..., None]] = {}
     exec(WORKLOAD, scope)
-    scope["workload"](disk.connect(), disk.connect())  # type: ignore[operator]
+    scope["workload"](disk.connect(), disk.connect())
 
 
 def logged(disk: Disk) -> list[tuple[str, str, int, int]]:

@@ -39,7 +39,7 @@ def log(*steps: Step) -> tuple[Event, ...]:
             events.append(Event(index, kind, file, target=str(rest[0])))
         else:
             offset, data = rest or (0, b"")
-            events.append(Event(index, kind, file, offset, data))  # type: ignore[arg-type]
+            events.append(Event(index, kind, file, offset, data))
     return tuple(events)
 
 

@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-__all__ = ["BYTES", "Dice"]
+from hypothesis import HealthCheck
+
+__all__ = ["BYTES", "PATIENT", "Dice"]
 
 T = TypeVar("T")
 
 BYTES: Final = 16
 """Bytes for one step: enough for every question that a step asks; what comes after gets first answers."""
+
+PATIENT: Final = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example)
+"""Health checks that are about the speed of a test suite. Here a store is judged, and a slow one is not refused."""
 
 
 class Dice:

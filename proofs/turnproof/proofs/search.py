@@ -14,14 +14,14 @@ from typing import Final
 
 import attrs
 import hypothesis
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.errors import Flaky
 
 from turnproof.model.choices import Choices
 from turnproof.proofs.adapter import AdapterFailure
-from turnproof.proofs.dice import BYTES, Dice
+from turnproof.proofs.dice import BYTES, PATIENT, Dice
 from turnproof.proofs.draw import draw
 from turnproof.proofs.history import Divergence, History, Move, Tally, on_empty_store, play
 from turnproof.proofs.scene import Play, Scene
@@ -132,7 +132,7 @@ class Search:
             database=None,
             deadline=None,
             phases=[Phase.generate, Phase.shrink],
-            suppress_health_check=list(HealthCheck),
+            suppress_health_check=PATIENT,
             report_multiple_bugs=False,
         )
         @hypothesis.given(_STEP, st.lists(_STEP, min_size=longest // 3, max_size=longest))

@@ -15,7 +15,7 @@ from typing import Final
 
 import attrs
 import hypothesis
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
 from turnproof.model.choices import STRICT
@@ -24,7 +24,7 @@ from turnproof.model.state import EMPTY
 from turnproof.proofs.crash.script import Scenario, Step
 from turnproof.proofs.crash.stage import ALWAYS, Nonconforming, Played, Setting, record
 from turnproof.proofs.crash.sweep import Counts, Crash, Mode, sweep
-from turnproof.proofs.dice import BYTES, Dice
+from turnproof.proofs.dice import BYTES, PATIENT, Dice
 from turnproof.proofs.draw import draw
 from turnproof.proofs.scene import Play
 from turnproof.proofs.scenes import SCENES
@@ -93,7 +93,7 @@ def sweep_drawn(
         database=None,
         deadline=None,
         phases=[Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=PATIENT,
         report_multiple_bugs=False,
     )
     @hypothesis.given(st.integers(0, len(SCENES) - 1), _STEP, st.lists(_STEP, max_size=_LONGEST))

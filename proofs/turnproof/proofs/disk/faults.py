@@ -17,7 +17,8 @@ finds them whole takes them for committed. Judge a refused operation after a reo
 from __future__ import annotations
 
 import errno
-from typing import Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Final, Literal, TypeAlias
 
 import attrs
 
@@ -53,6 +54,10 @@ class Fired:
     """Bytes of a short write that reached the file."""
 
 
+_ONLY: Final[Mapping[FaultKind, Call]] = {"short": "write", "fsync": "sync"}
+"""Faults that one kind of call alone can answer."""
+
+
 @attrs.define
 class FaultPlan:
     """Fail the `nth` counted call (from 1); `sticky` fails every counted one after it too."""
@@ -66,7 +71,7 @@ class FaultPlan:
     fired: list[Fired] = attrs.field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
-        only: Call | None = {"short": "write", "fsync": "sync"}.get(self.kind)  # type: ignore[assignment]
+        only = _ONLY.get(self.kind)
         if only and self.call not in (only, "any"):
             raise ValueError(f"a fault of kind {self.kind!r} can only come from {only!r}, not from {self.call!r}")
         if self.nth < 1:
