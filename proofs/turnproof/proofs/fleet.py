@@ -156,7 +156,7 @@ class _World:
 
     def tools(self, call: ToolCall) -> str:
         self.note("runs", *self._turn, call.id, call.input)
-        time.sleep(self.dice.random() * 0.004)
+        time.sleep(self.dice.random() * 0.04)  # the longest part of a turn, so that many a worker dies in it
         return "done"
 
     def before(self, step: Step) -> None:
