@@ -48,6 +48,10 @@ class Point:
     def of(cls, image: Image) -> Point:
         return cls(image.kind, image.point, image.choice, image.seed)
 
+    def __str__(self) -> str:
+        fates = f", unsynced {self.choice}" if self.choice else ""
+        return f"{self.kind} before event {self.point}{fates}"
+
 
 @attrs.frozen(kw_only=True)
 class Counterexample:
