@@ -26,7 +26,7 @@ import attrs
 from turnproof.impl.views import Dump
 from turnproof.model.choices import Choices
 from turnproof.model.operations import CAPABILITIES, Operation
-from turnproof.model.vocabulary import InvalidArgument
+from turnproof.model.vocabulary import ErrorCode, InvalidArgument
 from turnproof.proofs.subjects import Identity
 from turnproof.proofs.wire import (
     MAX_LINE,
@@ -192,7 +192,12 @@ class Adapter:
         self.open(path)
 
     def call(self, operation: Operation) -> Outcome:
-        return self.ask(operation.verb, encode_args(operation))
+        """Put an operation that the adapter offers. Raises ``AdapterFailure`` also when it then has none after all."""
+        outcome = self.ask(operation.verb, encode_args(operation))
+        if outcome == Err(ErrorCode.UNSUPPORTED.value):
+            offered = f"the adapter declares the capability {operation.capability!r}"
+            raise self._failure(f"{offered}, of which {operation.verb!r} is a part, and answers unsupported")
+        return outcome
 
     def ask(self, op: str, args: Object, timeout: float | None = None) -> Outcome:
         """One exchange. Raises ``AdapterFailure`` for everything that is not the answer to this very request."""

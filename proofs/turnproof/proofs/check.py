@@ -11,6 +11,7 @@ import os
 import random
 import shlex
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -139,10 +140,12 @@ def check(subject: Subject, seed: int, budget: Budget, traces: Path) -> Report:
     judgements = judge(tally, subject.identity, choices, None if found is None else found.promise)
     unseen = [promise for promise, row in judgements.items() if row.verdict == "not_checked" and not row.reason]
     notes = [f"never exercised: {' '.join(unseen)}"] if unseen else []
+    if tally.operations == 0:
+        notes.append("the subject offers nothing that could be judged")
     return Report(
         verb="check",
         subject=subject.identity,
-        verdict="violation" if found is not None else "undecided" if unseen else "conforms",
+        verdict="violation" if found is not None else "undecided" if notes else "conforms",
         seed=seed,
         environment=environment(settings),
         counts=_counts(tally),
@@ -249,7 +252,12 @@ def _violation(found: Divergence, choices: Choices, subject: Subject, seed: int,
     about = f"{promise}: {statement} (turnproof check --seed {seed}, {subject.identity.name})"
     case = Case(f"{promise}-{seed}", tuple(_steps(found.moves, choices, own_clock)), about, choices)
     path = traces / f"turnproof-{promise}-{seed}.jsonl"
-    write_trace(path, [case])
+    trace: str | None = str(path)
+    try:
+        write_trace(path, [case])
+    except OSError as error:
+        trace = None
+        print(f"turnproof: the trace could not be saved: {path}: {error.strerror}", file=sys.stderr)
     return Violation(
         promise=promise,
         statement=statement,
@@ -257,7 +265,7 @@ def _violation(found: Divergence, choices: Choices, subject: Subject, seed: int,
         expected=_shown(found.wanted),
         got=_shown(found.got),
         steps=tuple(step.as_json() for step in case.steps),
-        trace=str(path),
+        trace=trace,
     )
 
 

@@ -14,11 +14,12 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 from types import FrameType
 from typing import Final, NoReturn, Protocol, cast
 
 from turnproof.model.vocabulary import TurnproofError
-from turnproof.proofs.terminal import UserError
+from turnproof.proofs.terminal import UserError, demand_targets
 
 __all__ = ["VERBS", "main"]
 
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; answers the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     words, command = _split(words)
-    args = _parser(words).parse_args(words)
+    args = _parsed(words)
     args.command = command
     previous = signal.signal(signal.SIGTERM, _terminated)
     try:
@@ -59,6 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     try:
+        if args.command == []:
+            raise UserError("after '--' comes the COMMAND of an adapter, and there is none")
+        demand_targets(args)
         verb: _Verb = args.verb
         code = verb.run(args)
         sys.stdout.flush()
@@ -79,10 +83,10 @@ def _run(args: argparse.Namespace) -> int:
         return 2
 
 
-def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """The words before ``--``, and the command after it."""
+def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
+    """The words before ``--``, and the command after it; ``None`` without a ``--``."""
     if "--" not in words:
-        return words, []
+        return words, None
     at = words.index("--")
     return words[:at], words[at + 1 :]
 
@@ -95,6 +99,14 @@ def _terminated(number: int, frame: FrameType | None) -> NoReturn:
     raise _Terminated
 
 
+def _parsed(words: Sequence[str]) -> argparse.Namespace:
+    args, unknown = _parser(words).parse_known_args(words)
+    if unknown:
+        hint = "" if any(word.startswith("-") for word in unknown) else "; an adapter's COMMAND comes after '--'"
+        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    return args
+
+
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """The parser; only the module of the verb that is asked for is imported."""
     parser = argparse.ArgumentParser(
@@ -102,6 +114,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         description="Judge stores of durable agent turns against an executable specification.",
         epilog="example: turnproof check --budget 30     (each verb: turnproof VERB --help)",
     )
+    parser.add_argument("--version", action="version", version=f"turnproof {metadata.version('turnproof')}")
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     asked = next((word for word in words if not word.startswith("-")), None)
     for name, (module, summary) in VERBS.items():
@@ -114,5 +127,5 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         if name == asked:
             loaded = cast(_Verb, importlib.import_module(module))
             loaded.add_arguments(verb)
-            verb.set_defaults(verb=loaded)
+            verb.set_defaults(verb=loaded, parser=verb)
     return parser

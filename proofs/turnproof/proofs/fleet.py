@@ -166,7 +166,8 @@ class _World:
 
 
 def _work(directory: Path, worker: int, submissions: int, seed: int) -> None:
-    """A worker process: until nothing is unsettled."""
+    """A worker process: until nothing is unsettled. Ctrl-C is for the parent, which ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     scripts = {scope.session: Script(scope) for scope in _scopes(submissions, seed)}
     file = os.open(directory / "world.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     world = _World(scripts, file, random.Random(f"{seed} {worker}"))

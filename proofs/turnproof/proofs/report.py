@@ -18,6 +18,7 @@ import attrs
 
 from turnproof.model.promises import PROMISES
 from turnproof.proofs.subjects import Identity
+from turnproof.proofs.terminal import UserError
 from turnproof.proofs.wire import Json, Object, encode
 
 __all__ = [
@@ -37,6 +38,9 @@ EXIT: Final = {"conforms": 0, "violation": 1, "could_not_judge": 2, "undecided":
 
 _SYNCHRONOUS: Final = {"0": "OFF", "1": "NORMAL", "2": "FULL", "3": "EXTRA"}
 """What SQLite calls the numbers that it answers."""
+
+_FIELDS: Final = 5
+"""Fields that are shown of two rows that differ."""
 
 _WAL_RESET_BUG: Final = ((3, 7, 0), (3, 51, 2))
 """SQLite versions, first and last, with a rare bug when several connections reset the WAL."""
@@ -146,8 +150,11 @@ def write_json(report: Report, target: str) -> None:
     if target == "-":
         sys.stdout.write(text)
         sys.stdout.flush()
-    else:
+        return
+    try:
         Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"--json: {target} cannot be written: {error.strerror}") from None
 
 
 def write_junit(report: Report, target: str) -> None:
@@ -169,7 +176,10 @@ def write_junit(report: Report, target: str) -> None:
     if report.verdict == "could_not_judge":
         case = ElementTree.SubElement(suite, "testcase", classname="turnproof", name="could judge")
         ElementTree.SubElement(case, "error", message="\n".join(report.notes))
-    ElementTree.ElementTree(suite).write(target, encoding="utf-8", xml_declaration=True)
+    try:
+        ElementTree.ElementTree(suite).write(target, encoding="utf-8", xml_declaration=True)
+    except OSError as error:
+        raise UserError(f"--junit: {target} cannot be written: {error.strerror}") from None
 
 
 # --- for people --------------------------------------------------------------------------------------------------
@@ -218,9 +228,19 @@ def describe(violations: Iterable[Violation]) -> Iterable[str]:
             yield f"  {number:2} {_step(step)}"
         yield f"     expected {_compact(violation.expected)}"
         yield f"     got      {_compact(violation.got)}"
+        yield from _differing(violation.expected, violation.got)
         if violation.trace:
             yield f"     trace    {violation.trace}"
         yield ""
+
+
+def _differing(expected: Json, got: Json) -> Iterable[str]:
+    """The fields in which two answers differ, where each is one object: a row is long, and a fault is in one place."""
+    if isinstance(expected, dict) and isinstance(got, dict):
+        one, other = expected.get("ok"), got.get("ok")
+        if isinstance(one, dict) and isinstance(other, dict):
+            for name in [name for name in {**one, **other} if one.get(name) != other.get(name)][:_FIELDS]:
+                yield f"     differs  {name}: {_compact(one.get(name))}, got {_compact(other.get(name))}"
 
 
 def _step(step: Object) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -130,15 +130,32 @@ def add_subject_options(parser: argparse.ArgumentParser) -> None:
         help="with --model: a choice of SPEC section 9 (may be repeated)",
     )
     parser.add_argument("--flush", choices=["always", "relaxed"], default="always", help="flush policy of our store")
-    parser.add_argument("--mutant", metavar="NAME", help="a store that is wrong on purpose ('list' lists them)")
+    parser.add_argument(
+        "--mutant", metavar="NAME", action=_Mutant, help="a store that is wrong on purpose ('list' lists them)"
+    )
+
+
+class _Mutant(argparse.Action):
+    """A mutant's name; for ``list`` all names, and that is all."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[object] | None,
+        option_string: str | None = None,
+    ) -> None:
+        if values == "list":
+            print("\n".join(f"{name:30} {mutant.promise:4} {mutant.about}" for name, mutant in MUTANTS.items()))
+            parser.exit()
+        setattr(namespace, self.dest, values)
 
 
 def subject_of(args: argparse.Namespace) -> Subject:
     """The subject that the options ask for."""
     if args.mutant is not None:
         if args.mutant not in MUTANTS:
-            known = "\n".join(f"  {name:30} {mutant.promise:4} {mutant.about}" for name, mutant in MUTANTS.items())
-            raise UserError(f"no mutant {args.mutant!r}; there are\n{known}")
+            raise UserError(f"no mutant {args.mutant!r}; '--mutant list' lists them")
         try:
             return mutated(MUTANTS[args.mutant], args.flush)
         except ImportError as error:

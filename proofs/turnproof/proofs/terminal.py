@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
+from pathlib import Path
 from typing import Final
 
 import attrs
 
-__all__ = ["Progress", "UserError", "add_report_options", "add_seed_option"]
+__all__ = ["Progress", "UserError", "add_report_options", "add_seed_option", "demand_targets"]
 
 _INTERVAL: Final = 0.2
 
@@ -23,6 +25,22 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
         "--json", metavar="FILE", help="write the report as JSON ('-': to standard output, nothing else)"
     )
     parser.add_argument("--junit", metavar="FILE", help="write the report as JUnit XML")
+
+
+def demand_targets(args: argparse.Namespace) -> None:
+    """Whether the reports that were asked for can be written: said at once and not after a long run.
+
+    Raises ``UserError``.
+    """
+    for name in ("json", "junit"):
+        target = getattr(args, name, None)
+        if target is None or (target == "-" and name == "json"):
+            continue
+        path = Path(target)
+        if target == "-":
+            raise UserError(f"--{name} takes a file; only --json is written to standard output")
+        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise UserError(f"--{name}: {target} cannot be written")
 
 
 def add_seed_option(parser: argparse.ArgumentParser) -> None:

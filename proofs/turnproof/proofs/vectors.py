@@ -102,6 +102,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if (args.limit is not None and args.limit < 1) or args.itf < 0:
+        raise UserError("--limit must be positive, --itf not negative")
     scope, directory = SCOPES[args.scope], Path(args.output)
     cases: list[Case] = []
     try:

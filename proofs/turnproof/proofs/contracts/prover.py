@@ -133,7 +133,7 @@ class Prover:
             self._process.stdin.write(f"{line}\n")
             self._process.stdin.flush()
             answer = self._process.stdout.readline()
-        except OSError:
+        except (OSError, ValueError):  # it was killed, or closed
             return None
         said: dict[str, str] | None = json.loads(answer) if answer else None
         return said
@@ -213,9 +213,10 @@ def prove_all(
         finally:
             free.put(prover)
 
-    with ExitStack() as open_ones, ThreadPoolExecutor(jobs) as pool:
+    with ThreadPoolExecutor(jobs) as pool, ExitStack() as open_ones:  # provers end first, also when interrupted
         for _ in range(min(jobs, len(chosen))):
             free.put(open_ones.enter_context(Prover(limits)))
+        open_ones.callback(pool.shutdown, wait=False, cancel_futures=True)
         for future in as_completed([pool.submit(one, contract) for contract in chosen]):
             proof = future.result()
             if proof is not None:

@@ -6,6 +6,7 @@ answer. Each contract is proved in a fork of this process, so none can disturb t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -27,9 +28,10 @@ LOADED: Final = turnproof.proofs.contracts.CONTRACTS
 
 
 def main() -> None:
-    for line in sys.stdin:
-        arguments, patience = json.loads(line)
-        print(json.dumps(_forked(arguments, patience)), flush=True)
+    with contextlib.suppress(BrokenPipeError):
+        for line in sys.stdin:
+            arguments, patience = json.loads(line)
+            print(json.dumps(_forked(arguments, patience)), flush=True)
 
 
 def _forked(arguments: list[str], patience: float) -> dict[str, str | bool]:
@@ -70,11 +72,12 @@ def _prove(arguments: list[str]) -> NoReturn:
 
 
 def _read(file: int, until: float) -> tuple[bytes, bool]:
-    """Everything until the other end is closed; and whether the time ``until`` came first."""
+    """Everything until the other end is closed; and whether the time ``until``, or the end of our input, came first."""
     found = b""
     while True:
-        if not select.select([file], [], [], max(until - time.monotonic(), 0))[0]:
-            return found, True
+        ready = select.select([file, sys.stdin], [], [], max(until - time.monotonic(), 0))[0]
+        if file not in ready:
+            return found, True  # late, or nobody waits for the answer any more
         data = os.read(file, 65536)
         if not data:
             return found, False

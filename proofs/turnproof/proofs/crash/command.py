@@ -42,6 +42,8 @@ MODES: Final[dict[str, tuple[CellMode, ...]]] = {
     "all": ("kill", "power", "fault"),
 }
 _KILLS, _CALLS = 200, 300
+_PROCESSES: Final = 0.3
+"""Part of a budget that real processes get; some 20 of them are killed a second."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,11 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mode", choices=MODES, default="all", help="what crashes (all)")
     parser.add_argument("--scenario", metavar="NAME", help="only this one, or those that start so ('list' lists them)")
     parser.add_argument("--depth", type=int, choices=(1, 2), default=1, help="2: crash what follows a crash too")
-    parser.add_argument("--budget", type=float, metavar="SECONDS", help="stop after so long (default: every point)")
-    parser.add_argument("--flush", choices=("always", "relaxed"), default="always", help="flush policy (always)")
     parser.add_argument(
-        "--wrong", choices=WRONG, metavar="NAME", help="crash a wrong store instead ('list' lists them)"
+        "--budget", type=float, metavar="SECONDS", help="stop after so long, undecided (default: every point)"
     )
+    parser.add_argument("--flush", choices=("always", "relaxed"), default="always", help="flush policy (always)")
+    parser.add_argument("--wrong", metavar="NAME", help="crash a wrong store instead ('list' lists them)")
     parser.add_argument("--traces", metavar="DIR", default=".", help="where counterexamples are saved (here)")
     parser.add_argument("--workers", type=int, metavar="N", help="run a fleet of N killed processes instead")
     parser.add_argument("--submissions", type=int, metavar="M", default=200, help="of the fleet (200)")
@@ -65,9 +67,12 @@ def run(args: argparse.Namespace) -> int:
     seed = random.SystemRandom().randrange(2**31) if args.seed is None else args.seed
     if args.workers is not None:
         return _fleet(args, seed)
-    if args.scenario == "list":
-        print("\n".join(scenario.name for scenario in SCENARIOS))
-        return 0
+    for asked, names in ((args.scenario, [scenario.name for scenario in SCENARIOS]), (args.wrong, list(WRONG))):
+        if asked == "list":
+            print("\n".join(names))
+            return 0
+    if args.wrong is not None and args.wrong not in WRONG:
+        raise UserError(f"no wrong store {args.wrong!r}; 'turnproof crash --wrong list' lists them")
     if args.budget is not None and args.budget <= 0:
         raise UserError("--budget must be positive")
     if not Path(args.traces).is_dir():
@@ -77,8 +82,9 @@ def run(args: argparse.Namespace) -> int:
         summary = _matrix(args, seed, lines)
     except DiskUnavailable as error:
         return _deliver(_not_judged(str(error), seed), args, lines)
-    obstacles = list(meet_all()) if "fault" in MODES[args.mode] and args.wrong is None else []
-    processes = dict(_processes(args, seed)) if args.mode in ("process", "all") and args.wrong is None else {}
+    obstacles = list(meet_all()) if "fault" in MODES[args.mode] and args.wrong is None and args.scenario is None else []
+    whole = args.wrong is None and (args.mode == "process" or (args.mode == "all" and args.scenario is None))
+    processes = dict(_processes(args, seed)) if whole else {}
     return _deliver(_report(args, seed, summary, obstacles, processes), args, lines)
 
 
@@ -97,7 +103,7 @@ def _matrix(args: argparse.Namespace, seed: int, lines: _Lines) -> Summary:
         depth=args.depth,
         setting=Setting(cast(Flush, args.flush), opener),
         store=args.wrong or OURS,
-        budget=float("inf") if args.budget is None else args.budget,
+        budget=float("inf") if args.budget is None else args.budget * (1 - _PROCESSES),
         seed=seed,
         drawn=args.scenario is None and args.budget is not None,
         alike=ALL if args.budget is None else FIRST,
@@ -107,9 +113,11 @@ def _matrix(args: argparse.Namespace, seed: int, lines: _Lines) -> Summary:
 
 def _processes(args: argparse.Namespace, seed: int) -> Iterator[tuple[str, Trials | str]]:
     """Real processes: what came of it, or why it could not be done."""
+    share = float("inf") if args.budget is None else args.budget * _PROCESSES
+    kills, calls = (max(1, int(min(most, share * rate))) for most, rate in ((_KILLS, 8), (_CALLS, 6)))
     for name, arguments in (
-        ("killed at random", ("random", str(_KILLS), str(seed))),
-        ("killed at each system call", ("strace", str(_CALLS))),
+        ("killed at random", ("random", str(kills), str(seed))),
+        ("killed at each system call", ("strace", str(calls))),
     ):
         if arguments[0] == "strace" and shutil.which("strace") is None:
             yield name, "strace is not installed"
@@ -149,11 +157,10 @@ def _report(
     missing = [f"{name}: {why}" for name, why in processes.items() if isinstance(why, str)]
     missing += [f"{met.name}: not done, {met.reason}" for met in obstacles if met.verdict == "not done"]
     late = [cell for cell in summary.cells if not cell.complete]
-    undecided = bool(missing) or (bool(late) and args.budget is None)
     return Report(
         verb="crash",
         subject=_identity(args),
-        verdict="violation" if violations else "undecided" if undecided else "conforms",
+        verdict="violation" if violations else "undecided" if missing or late else "conforms",
         seed=seed,
         environment=environment(summary.facts),
         counts={
@@ -163,7 +170,11 @@ def _report(
         },
         promises=judgements(summary, violations),
         violations=tuple(violations),
-        notes=(*proof(summary), *missing, *([f"{len(late)} cells ran out of time"] if late else [])),
+        notes=(
+            *proof(summary),
+            *missing,
+            *([f"{len(late)} of {len(summary.cells)} lines ran out of time"] if late else []),
+        ),
     )
 
 

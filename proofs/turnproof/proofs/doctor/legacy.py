@@ -114,13 +114,17 @@ def blank_failing_lines(path: str, scratch: str, now: int) -> list[tuple[int, st
 
 def _failed(path: str, message: str) -> Finding:
     match = _PLACE.fullmatch(message)
+    reason = message if match is None else match["reason"]
+    waits = os.path.basename(os.path.dirname(os.path.abspath(path))) == "runs"
     return Finding(
         code="import_failed",
         severity=Severity.DAMAGE,
         file=path,
         line=None if match is None else int(match["line"]),
-        what=f"the next open of the store fails here: {message if match is None else match['reason']}",
-        remedy="mend or move the file by hand; until then the store in this directory does not open",
+        what=f"the next open of the store fails here: {reason}" if waits else f"this is no log of a run: {reason}",
+        remedy="mend or move the file by hand; until then the store in this directory does not open"
+        if waits
+        else "no store imports it where it is: that is done from 'runs' in a store's directory",
     )
 
 
