@@ -346,6 +346,97 @@ store.close()
         assert [record.state for record in store.replay("run1")] == ["running", "waiting", "completed"]
 
 
+def test_what_the_child_of_a_fork_was_acknowledged_outlives_the_parents_close(directory: Path) -> None:
+    """The parent's close used to take the log away under the child, whose SQLite held locks by hearsay only (X5)."""
+    code = f"""
+import os
+from turnproof.impl import open_store
+store = open_store({str(directory)!r})
+ready, gone = os.pipe(), os.pipe()
+child = os.fork()
+if child == 0:
+    store.checkpoint("run1", "running")
+    os.write(ready[1], b"1")
+    os.read(gone[0], 1)
+    ok = [store.checkpoint("run1", "waiting"), store.checkpoint("run1", "completed")] == [2, 3]
+    with open_store({str(directory)!r}) as other:
+        ok &= other.state("run1") == "completed"
+    os._exit(0 if ok else 1)
+os.read(ready[0], 1)
+store.close()
+os.write(gone[1], b"1")
+assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    with open_store(directory) as store:
+        assert [record.state for record in store.replay("run1")] == ["running", "waiting", "completed"]
+
+
+def test_a_store_at_work_while_the_process_forks_is_of_no_use_in_the_child(directory: Path) -> None:
+    code = f"""
+import os
+from turnproof.impl import open_store
+from turnproof.model.vocabulary import StorageError
+store = open_store({str(directory)!r}, busy_timeout_ms=50)
+with store._pool.read() as connection:
+    child = os.fork()
+    if child == 0:
+        try:
+            store.checkpoint("run1", "waiting")
+        except StorageError as error:
+            os._exit(0 if "forked" in error.message else 2)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert connection.execute("SELECT 1").fetchone() == (1,)
+assert store.checkpoint("run1", "completed") == 1
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_file_that_is_gone_from_under_an_open_store_takes_no_write(how: str, directory: Path, tmp_path: Path) -> None:
+    with open_store(directory) as store:
+        store.checkpoint("run1", "running")
+        if how == "removed":
+            shutil.rmtree(directory)
+        else:
+            (directory / "journal.db").rename(tmp_path / "elsewhere.db")
+            open_store(tmp_path / "other").close()
+            shutil.copy(tmp_path / "other" / "journal.db", directory / "journal.db")
+        with pytest.raises(StorageError, match="removed or replaced"):
+            store.checkpoint("run1", "completed")
+
+
+@pytest.mark.parametrize("name", ["journal.db", "journal.db-wal", "runs/r.jsonl"])
+def test_a_pipe_in_place_of_a_file_is_an_error_and_no_wait(name: str, directory: Path) -> None:
+    open_store(directory).close()
+    (directory / "runs").mkdir()
+    (directory / name).unlink(missing_ok=True)
+    os.mkfifo(directory / name)
+    before = sorted(os.listdir(directory))
+    with pytest.raises(StorageError, match="not a regular file"):
+        open_store(directory)
+    assert sorted(os.listdir(directory)) == before
+
+
+def test_a_schema_that_is_not_utf8_is_damage(directory: Path) -> None:
+    open_store(directory).close()
+    file = directory / "journal.db"
+    data = file.read_bytes()
+    at = data.index(b"CREATE TABLE submissions")
+    file.write_bytes(data[: at + 2] + b"\xfb" + data[at + 3 :])
+    with pytest.raises(StorageDamaged, match=re.escape(str(file))):
+        open_store(directory)
+
+
+def test_a_place_that_cannot_be_had_leaves_nothing_behind(directory: Path) -> None:
+    directory.mkdir()
+    (directory / "journal.db").symlink_to(directory / "journal.db")
+    with pytest.raises(StorageError):
+        open_store(directory)
+    assert os.listdir(directory) == ["journal.db"]
+
+
 def test_busy_database_is_a_storage_error_and_the_store_goes_on(directory: Path) -> None:
     with open_store(directory, busy_timeout_ms=50) as store:
         other = sqlite3.connect(directory / "journal.db", isolation_level=None)

@@ -59,6 +59,10 @@ def misbehave(how: str, request: dict[str, object]) -> None:
             sys.stdout.write('{"id": ')
             sys.stdout.flush()
             time.sleep(3600)
+        case "unsupported":
+            say({"id": number, "error": {"code": "unsupported", "message": "\x1b[31mnot here"}})
+        case "deep":
+            print('{"id":' + str(number) + ',"ok":' + "[" * 900 + "]" * 900 + "}", flush=True)
         case _:
             raise AssertionError(how)
 

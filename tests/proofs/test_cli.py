@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from turnproof.model.promises import PROMISES, PROPERTIES
+from turnproof.proofs import ledger
 from turnproof.proofs.cli import VERBS, main
 
 PROGRAM = [sys.executable, "-m", "turnproof.proofs"]
@@ -23,20 +25,24 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(verb in shown for verb in VERBS)
 
 
-@pytest.mark.parametrize("verb", ["check", "serve", "replay", "promises"])
+@pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([verb, "--help"])
     assert ended.value.code == 0
-    assert "example: turnproof" in capsys.readouterr().out
+    assert re.search(r"examples?:\s+turnproof", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
         ["replay", "no-such-file.jsonl"],
-        ["check", "--budget", "-1"],
         ["check", "--examples", "0"],
+        ["check", "--"],
+        ["check", "--json", "/no/such/directory/report.json"],
+        ["explore", "--junit", "-"],
+        ["crash", "--wrong", "nobody"],
+        ["vectors", "-o", "nowhere", "--limit", "0"],
         ["check", "--traces", "/no/such/directory"],
         ["check", "--choice", "anchors=trusted"],
         ["check", "--model", "--choice", "anchors=lost"],
@@ -54,12 +60,47 @@ def test_a_mistake_is_one_message_and_no_traceback(arguments: list[str], capsys:
     assert shown.out == ""
 
 
-@pytest.mark.parametrize("arguments", [[], ["levitate"], ["check", "--budget", "soon"], ["replay"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["levitate"],
+        ["replay"],
+        ["check", "node", "adapter.mjs"],
+        *(["check", "--budget", value] for value in ("soon", "0", "-1", "nan", "inf")),
+    ],
+)
 def test_a_usage_error_exits_with_two(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
     assert "usage: turnproof" in capsys.readouterr().err
+
+
+def test_an_option_that_no_verb_has_is_answered_by_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["check", "--bugdet", "3"])
+    shown = capsys.readouterr().err
+    assert shown.startswith("usage: turnproof check ")
+    assert "unrecognized arguments: --bugdet 3" in shown
+    with pytest.raises(SystemExit):
+        main(["replay", "x.jsonl", "node", "adapter.mjs"])
+    assert "COMMAND comes after '--'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["serve", "--mutant", "list"], ["crash", "--wrong", "list"], ["--version"]])
+def test_what_there_is_can_be_listed(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        assert main(words) == 0
+    except SystemExit as ended:
+        assert ended.code in (0, None)
+    assert capsys.readouterr().out
+
+
+def test_a_mistake_of_ours_is_no_verdict(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(ledger, "rows_of", lambda directory: 1 // 0)
+    assert main(["promises"]) == 2
+    assert "ZeroDivisionError" in capsys.readouterr().err
 
 
 def test_promises_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

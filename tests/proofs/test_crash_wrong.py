@@ -56,7 +56,7 @@ def test_a_wrong_store_is_found_and_its_crash_shown_again(
 
 def test_a_random_history_is_shrunk_to_the_shortest_and_the_earliest_crash() -> None:
     setting = Setting(opener=WRONG["transfer in two transactions"].opener)
-    drawn = sweep_drawn(["kill"], setting, until=time.monotonic() + 30, seed=4)
+    drawn = sweep_drawn(["kill"], setting, until=time.monotonic() + 240, seed=4)
     assert drawn.found is not None
     played, crash = drawn.found
     labels = [step.label for step in played.scenario.steps]

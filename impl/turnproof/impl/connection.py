@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 from urllib.parse import quote
+from weakref import WeakSet
 
 from attrs import field, frozen
 
@@ -33,8 +34,8 @@ MAX_IDLE: Final = 4
 IDLE_SECONDS: Final = 60.0
 
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-_abandoned: Final[list[sqlite3.Connection]] = []
-"""Connections that a fork brought into this process. Closing one would take its parent's locks and log away."""
+_pools: Final[WeakSet[Pool]] = WeakSet()
+"""All that live, for a fork."""
 
 
 @frozen(kw_only=True)
@@ -69,7 +70,7 @@ class Settings:
     schema_version: int
 
 
-def storage_error(file: str, error: sqlite3.Error) -> TurnproofError:
+def storage_error(file: str, error: sqlite3.Error | UnicodeDecodeError) -> TurnproofError:
     """The typed error for what SQLite said: damage names the file, everything else says what failed (X3, X4)."""
     code = getattr(error, "sqlite_errorcode", None)
     if _is_damage(error):
@@ -79,8 +80,10 @@ def storage_error(file: str, error: sqlite3.Error) -> TurnproofError:
     return StorageError(f"{file}: {error}")
 
 
-def _is_damage(error: sqlite3.Error) -> bool:
-    """Whether SQLite met bytes that it cannot have written."""
+def _is_damage(error: sqlite3.Error | UnicodeDecodeError) -> bool:
+    """Whether SQLite met bytes that it cannot have written. (Text of the schema is decoded without its help.)"""
+    if isinstance(error, UnicodeDecodeError):
+        return True
     code = getattr(error, "sqlite_errorcode", None)
     return "Could not decode to UTF-8" in str(error) or (isinstance(code, int) and code & 0xFF in _DAMAGE)
 
@@ -192,14 +195,21 @@ def close_as_it_is(options: Options, connection: sqlite3.Connection) -> None:
 
 
 class Pool:
-    """At most 16 connections, 4 kept idle, those for at most a minute (R15). Safe from many threads and after fork."""
+    """At most 16 connections, 4 kept idle, those for at most a minute (R15). Safe from many threads.
+
+    SQLite knows which locks *this process* holds, and the child of a fork would inherit that knowledge without the
+    locks: what it then writes is lost. So all connections are closed before a fork, and both processes open their own.
+    A store with a connection in use at that moment (in another thread, say) is of no use in the child.
+    """
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self._inherited = False
+        self._file = options.files.identity(options.file)
         self._reset()
+        _pools.add(self)
 
     def _reset(self) -> None:
-        self._process = os.getpid()
         self._changed = threading.Condition()
         self._writer = threading.Lock()
         self._idle: list[tuple[float, sqlite3.Connection]] = []
@@ -224,7 +234,7 @@ class Pool:
         usable = True
         try:
             yield connection
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             # After an I/O error the connection stays: it remembers where the log ends. A commit whose sync failed
             # stands whole beyond that end, and a new connection, were it alone, would take it for committed (X3).
             usable = not _is_damage(error)
@@ -267,6 +277,8 @@ class Pool:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         self.check()
+        if self.options.files.identity(self.options.file) != self._file:
+            raise StorageError(f"{self.options.file} was removed or replaced while it was open: nothing was written")
         writer = self._writer
         if not writer.acquire(timeout=self.options.busy_timeout_ms / 1000):
             raise StorageError(f"{self.options.file}: another thread kept writing beyond the busy timeout")
@@ -284,21 +296,35 @@ class Pool:
             if self._sweeper is not None:
                 self._sweeper.cancel()
             self._changed.notify_all()
-        if os.getpid() == self._process:
-            for _, connection in idle:
-                self._discard(connection)
-        else:
-            _abandoned.extend(connection for _, connection in idle)
+        for _, connection in idle:
+            self._discard(connection)
+
+    def rest(self) -> None:
+        """Before a fork: close every connection, and let nobody open one until ``wake``."""
+        self._changed.acquire()
+        self._changed.wait_for(lambda: self._open == len(self._idle), self.options.busy_timeout_ms / 1000)
+        idle, self._idle = self._idle, []
+        self._open -= len(idle)
+        for _, connection in idle:
+            self._discard(connection)
+
+    def wake(self) -> None:
+        """After a fork, in the parent."""
+        self._changed.release()
+
+    def inherit(self) -> None:
+        """After a fork, in the child. Its locks are new: who held the old ones is not here."""
+        self._inherited |= self._open > 0
+        closed = self._closed
+        self._reset()
+        self._closed = closed
 
     def check(self) -> None:
-        """Raises ``StorageError`` once the store was closed. A fork begins anew here."""
-        if self._process != os.getpid():
-            _abandoned.extend(connection for _, connection in self._idle)
-            closed = self._closed
-            self._reset()
-            self._closed = closed
+        """Raises ``StorageError`` once the store was closed, and where a fork found it at work."""
         if self._closed:
             raise StorageError(f"{self.options.file}: this store was closed; open it again")
+        if self._inherited:
+            raise StorageError(f"{self.options.file}: this store was at work when the process forked; fork, then open")
 
     def _take(self) -> sqlite3.Connection:
         self.check()
@@ -317,7 +343,7 @@ class Pool:
             with self._changed:
                 self._open -= 1
                 self._changed.notify()
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, sqlite3.Error | UnicodeDecodeError):
                 raise storage_error(self.options.file, error) from error
             raise
 
@@ -357,6 +383,25 @@ class Pool:
                 self._watch()
         for connection in stale:
             self._discard(connection)
+
+
+def _before_fork() -> None:
+    for pool in [*_pools]:
+        pool.rest()
+
+
+def _in_parent() -> None:
+    for pool in [*_pools]:
+        pool.wake()
+
+
+def _in_child() -> None:
+    for pool in [*_pools]:
+        pool.inherit()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)
 
 
 def _begin(connection: sqlite3.Connection, until: float) -> None:

@@ -7,8 +7,10 @@ of ``FileSystem``; ``Files`` is the real one.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import stat
 from typing import BinaryIO, Protocol
 
 __all__ = ["FileSystem", "Files", "Hooked"]
@@ -47,9 +49,21 @@ class Files:
         except FileNotFoundError:
             return 0
 
+    def identity(self, path: str) -> tuple[int, int] | None:
+        """Which file it is; ``None`` when there is none."""
+        try:
+            found = os.stat(path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
     def open(self, path: str) -> BinaryIO:
-        """The file, to be read."""
-        return open(path, "rb")
+        """The file, to be read. What is no file is an error: opening a pipe would wait for somebody to write to it."""
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        return open(handle, "rb")
 
     def create(self, path: str, data: bytes) -> None:
         """Make a new file with this content, durable, that only its owner may read.
@@ -131,6 +145,9 @@ class Hooked(Files):
             return len(self._system.read(path))
         except FileNotFoundError:
             return 0
+
+    def identity(self, path: str) -> tuple[int, int] | None:
+        return (0, 0) if self._system.exists(path) else None
 
     def open(self, path: str) -> BinaryIO:
         return io.BytesIO(self._system.read(path))

@@ -154,10 +154,10 @@ def _create(files: Files, directory: str, file: str) -> None:
     try:
         files.create(fresh, schema.image())
         files.rename(fresh, file)
-    except (FileExistsError, FileNotFoundError):
-        if not files.exists(file):
-            raise
+    except OSError as error:
         files.unlink(fresh)
+        if not isinstance(error, FileExistsError | FileNotFoundError) or not files.exists(file):
+            raise
     files.sync_directory(directory)
 
 

@@ -38,7 +38,7 @@ from turnproof.proofs.report import Judgement, Report, Violation, environment, r
 from turnproof.proofs.search import Budget, Search
 from turnproof.proofs.serve import add_subject_options, subject_of
 from turnproof.proofs.subjects import Flush, StoreSubject, Subject, expected
-from turnproof.proofs.terminal import Progress, UserError, add_report_options, add_seed_option
+from turnproof.proofs.terminal import Progress, UserError, add_report_options, add_seed_option, seconds
 from turnproof.proofs.traces import Case, Step, write_trace
 from turnproof.proofs.wire import Err, Json, Ok, Outcome, encode_args
 
@@ -63,10 +63,10 @@ _ROOM: Final = 512 * 1024 * 1024
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "turnproof check [options] [-- COMMAND ...]"
     parser.epilog = "example: turnproof check --budget 60 --json report.json -- node my-adapter.mjs"
-    parser.add_argument("--budget", type=float, metavar="SECONDS", help=f"how long to search ({DEFAULT_BUDGET:g})")
+    parser.add_argument("--budget", type=seconds, metavar="SECONDS", help=f"how long to search ({DEFAULT_BUDGET:g})")
     parser.add_argument("--examples", type=int, metavar="N", help="stop after N histories")
     parser.add_argument("--traces", metavar="DIR", default=".", help="where counterexamples are saved (here)")
-    parser.add_argument("--timeout", type=float, default=10.0, metavar="SECONDS", help="for an adapter's answer (10)")
+    parser.add_argument("--timeout", type=seconds, default=10.0, metavar="SECONDS", help="for an adapter's answer (10)")
     add_subject_options(parser)
     add_seed_option(parser)
     add_report_options(parser)
@@ -91,8 +91,8 @@ def run(args: argparse.Namespace) -> int:
     traces = Path(args.traces)
     if not traces.is_dir():
         raise UserError(f"--traces: {traces} is no directory")
-    if (args.budget is not None and args.budget <= 0) or (args.examples is not None and args.examples <= 0):
-        raise UserError("--budget and --examples must be positive")
+    if args.examples is not None and args.examples <= 0:
+        raise UserError("--examples must be positive")
     try:
         with subject_for(args) as subject:
             report = check(subject, seed, _budget(args), traces)

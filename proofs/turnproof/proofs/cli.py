@@ -13,6 +13,7 @@ import importlib
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib import metadata
 from types import FrameType
@@ -37,6 +38,9 @@ VERBS: Final = {
 }
 
 
+_ENDING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
 class _Verb(Protocol):
     """What the module of a verb offers."""
 
@@ -51,11 +55,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     words, command = _split(words)
     args = _parsed(words)
     args.command = command
-    previous = signal.signal(signal.SIGTERM, _terminated)
+    previous = {number: signal.signal(number, _terminated) for number in _ENDING if _is_asked_for(number)}
     try:
         return _run(args)
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _is_asked_for(number: int) -> bool:
+    """``nohup`` ignores SIGHUP, and that is to stay so."""
+    return signal.getsignal(number) is not signal.SIG_IGN
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -75,11 +85,15 @@ def _run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("turnproof: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
-    except _Terminated:
+    except _Terminated as end:
         print("turnproof: terminated", file=sys.stderr)
-        return 128 + signal.SIGTERM
-    except (UserError, TurnproofError) as error:
-        print(f"turnproof: {error}", file=sys.stderr)
+        return 128 + end.number
+    except (UserError, TurnproofError, OSError, UnicodeError, RecursionError) as error:
+        print(f"turnproof: {error}".encode(errors="backslashreplace").decode(), file=sys.stderr)
+        return 2
+    except Exception:
+        # A mistake of ours. It must not be taken for a verdict about anybody's store: 1 is "violation".
+        traceback.print_exc()
         return 2
 
 
@@ -94,9 +108,14 @@ def _split(words: list[str]) -> tuple[list[str], list[str] | None]:
 class _Terminated(BaseException):
     """SIGTERM unwinds like Ctrl-C, so that no adapter is left behind; nothing on the way takes it for a failed test."""
 
+    def __init__(self, number: int) -> None:
+        self.number = number
+
 
 def _terminated(number: int, frame: FrameType | None) -> NoReturn:
-    raise _Terminated
+    for asked in _ENDING:
+        signal.signal(asked, signal.SIG_IGN)  # asking twice must not cut the cleaning short
+    raise _Terminated(number)
 
 
 def _parsed(words: Sequence[str]) -> argparse.Namespace:

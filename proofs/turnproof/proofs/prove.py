@@ -31,7 +31,7 @@ from turnproof.proofs.contracts.reasons import NO_CONTRACT
 from turnproof.proofs.contracts.seeded import SEEDED, planted
 from turnproof.proofs.mutation import load_mutated
 from turnproof.proofs.report import Judgement, Report, Violation, environment, write_json, write_junit
-from turnproof.proofs.terminal import Progress, UserError, add_report_options
+from turnproof.proofs.terminal import Progress, UserError, add_report_options, seconds
 
 __all__ = ["add_arguments", "chosen", "report_of", "run"]
 
@@ -57,9 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"a promise, a layer, a part of a contract's name, or '{TABLE}' for the store's statements; repeatable",
     )
     parser.add_argument("--all", action="store_true", help="no budget: go on until everything is decided")
-    parser.add_argument("--budget", type=float, default=BUDGET, metavar="SECONDS", help=f"in all ({BUDGET:g})")
+    parser.add_argument("--budget", type=seconds, default=BUDGET, metavar="SECONDS", help=f"in all ({BUDGET:g})")
     parser.add_argument(
-        "--timeout", type=float, default=PER_CONDITION, metavar="SECONDS", help=f"for one contract ({PER_CONDITION:g})"
+        "--timeout",
+        type=seconds,
+        default=PER_CONDITION,
+        metavar="SECONDS",
+        help=f"for one contract ({PER_CONDITION:g})",
     )
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="provers at once (2)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="hash seed of the provers (0)")
@@ -86,8 +90,8 @@ def _fits(contract: Contract, word: str) -> bool:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.budget <= 0 or args.timeout <= 0 or args.jobs < 1 or not 0 <= args.seed < 2**32:
-        raise UserError("--budget, --timeout and --jobs must be positive, --seed within 0 and 2**32 - 1")
+    if args.jobs < 1 or not 0 <= args.seed < 2**32:
+        raise UserError("--jobs must be positive, --seed within 0 and 2**32 - 1")
     contracts = chosen(args.only)
     if args.list:
         for contract in contracts:

@@ -22,7 +22,7 @@ from turnproof.proofs.history import on_empty_store
 from turnproof.proofs.report import Report, Violation, environment
 from turnproof.proofs.serve import add_subject_options
 from turnproof.proofs.subjects import Subject, expected, reopen
-from turnproof.proofs.terminal import UserError, add_report_options
+from turnproof.proofs.terminal import UserError, add_report_options, seconds
 from turnproof.proofs.traces import SPECIAL, Case, Step, TraceError, fits, needs, read_trace
 from turnproof.proofs.wire import Err, Json, Object, Ok, Outcome, decode_operation
 
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="a trace file")
     parser.add_argument("--crash", action="store_true", help="the file is a counterexample of 'turnproof crash'")
     parser.add_argument("--only", metavar="CASE", help="only the case of this name")
-    parser.add_argument("--timeout", type=float, default=10.0, metavar="SECONDS", help="for an adapter's answer (10)")
+    parser.add_argument("--timeout", type=seconds, default=10.0, metavar="SECONDS", help="for an adapter's answer (10)")
     add_subject_options(parser)
     add_report_options(parser)
 

@@ -18,7 +18,7 @@ import attrs
 
 from turnproof.model.promises import PROMISES
 from turnproof.proofs.subjects import Identity
-from turnproof.proofs.terminal import UserError
+from turnproof.proofs.terminal import UserError, plain
 from turnproof.proofs.wire import Json, Object, encode
 
 __all__ = [
@@ -167,7 +167,7 @@ def write_junit(report: Report, target: str) -> None:
         if row.verdict == "broken":
             found = [violation for violation in report.violations if violation.promise == promise]
             failure = ElementTree.SubElement(case, "failure", message=f"{promise} is broken")
-            failure.text = "\n".join(describe(found))
+            failure.text = plain("\n".join(describe(found)))
         elif row.verdict != "kept":
             ElementTree.SubElement(case, "skipped", message=f"{row.verdict.replace('_', ' ')} {row.reason}".strip())
     broken = sum(row.verdict == "broken" for row in report.promises.values())
@@ -175,7 +175,7 @@ def write_junit(report: Report, target: str) -> None:
     suite.set("skipped", str(sum(row.verdict not in ("kept", "broken") for row in report.promises.values())))
     if report.verdict == "could_not_judge":
         case = ElementTree.SubElement(suite, "testcase", classname="turnproof", name="could judge")
-        ElementTree.SubElement(case, "error", message="\n".join(report.notes))
+        ElementTree.SubElement(case, "error", message=plain("\n".join(report.notes)))
     try:
         ElementTree.ElementTree(suite).write(target, encoding="utf-8", xml_declaration=True)
     except OSError as error:
@@ -195,7 +195,7 @@ def render(report: Report) -> str:
     lines.extend(f"note: {note}" for note in report.notes)
     seed = "" if report.seed is None else f" (seed {report.seed})"
     lines.append(f"{report.verdict.replace('_', ' ')}{seed}")
-    return "\n".join(lines)
+    return plain("\n".join(lines))
 
 
 def _promises(promises: Mapping[str, Judgement]) -> Iterable[str]:

@@ -11,7 +11,7 @@ from typing import Final
 
 import attrs
 
-__all__ = ["Progress", "UserError", "add_report_options", "add_seed_option", "demand_targets"]
+__all__ = ["Progress", "UserError", "add_report_options", "add_seed_option", "demand_targets", "plain", "seconds"]
 
 _INTERVAL: Final = 0.2
 
@@ -25,6 +25,22 @@ def add_report_options(parser: argparse.ArgumentParser) -> None:
         "--json", metavar="FILE", help="write the report as JSON ('-': to standard output, nothing else)"
     )
     parser.add_argument("--junit", metavar="FILE", help="write the report as JUnit XML")
+
+
+def seconds(text: str) -> float:
+    """A time that an option gives: positive, and not the endless or nameless ones that ``float`` takes."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive number of seconds")
+    return value
+
+
+def plain(text: str) -> str:
+    """Text of somebody else's as a terminal may show it: what would move its cursor or colour it is escaped."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 def demand_targets(args: argparse.Namespace) -> None:

@@ -27,10 +27,10 @@ from turnproof.proofs.crash.scenarios import SCENARIOS, by_name
 from turnproof.proofs.crash.stage import Setting
 from turnproof.proofs.crash.standard import Cell, CellMode, Summary, run_matrix, scenarios_for
 from turnproof.proofs.crash.wrong import WRONG
-from turnproof.proofs.disk import DiskUnavailable
+from turnproof.proofs.disk import DiskError, DiskUnavailable
 from turnproof.proofs.report import Report, Violation, environment, write_json, write_junit
 from turnproof.proofs.subjects import Flush, Identity, StoreSubject
-from turnproof.proofs.terminal import Progress, UserError, add_report_options, add_seed_option
+from turnproof.proofs.terminal import Progress, UserError, add_report_options, add_seed_option, seconds
 
 __all__ = ["add_arguments", "replay_crash", "run"]
 
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scenario", metavar="NAME", help="only this one, or those that start so ('list' lists them)")
     parser.add_argument("--depth", type=int, choices=(1, 2), default=1, help="2: crash what follows a crash too")
     parser.add_argument(
-        "--budget", type=float, metavar="SECONDS", help="stop after so long, undecided (default: every point)"
+        "--budget", type=seconds, metavar="SECONDS", help="stop after so long, undecided (default: every point)"
     )
     parser.add_argument("--flush", choices=("always", "relaxed"), default="always", help="flush policy (always)")
     parser.add_argument("--wrong", metavar="NAME", help="crash a wrong store instead ('list' lists them)")
@@ -73,8 +73,6 @@ def run(args: argparse.Namespace) -> int:
             return 0
     if args.wrong is not None and args.wrong not in WRONG:
         raise UserError(f"no wrong store {args.wrong!r}; 'turnproof crash --wrong list' lists them")
-    if args.budget is not None and args.budget <= 0:
-        raise UserError("--budget must be positive")
     if not Path(args.traces).is_dir():
         raise UserError(f"--traces: {args.traces} is no directory")
     lines = _Lines(quiet=args.json == "-")
@@ -254,6 +252,8 @@ def replay_crash(file: str, json_file: str | None = None) -> int:
         raise UserError(error.message) from None
     try:
         report = _replayed(example, replay(example))
+    except (DiskError, LookupError) as error:
+        raise UserError(f"{file} tells a history that cannot be played: {error}") from None
     except DiskUnavailable as error:
         report = _not_judged(str(error), example.seed)
     if json_file is not None:

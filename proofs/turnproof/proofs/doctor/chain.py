@@ -82,7 +82,10 @@ def _records(connection: sqlite3.Connection, chain: Chain) -> None:
     ) as cursor:
         rows: Iterator[RecordRow] = cursor
         for row in rows:
-            problem = _link(chain, row)
+            try:
+                problem = _link(chain, row)
+            except (AttributeError, TypeError):
+                problem = "record_changed", "the record was changed: it holds what no store writes there"
             if problem is not None:
                 broken += 1
                 if broken <= _NAMED:
@@ -123,6 +126,9 @@ def _row(connection: sqlite3.Connection, chain: Chain) -> None:
         chain.broken("run_row", None, f"it has {chain.records} records, but its row is gone")
         return
     state, position, digest, mark = row
+    if not (isinstance(state, str) and isinstance(position, int) and isinstance(digest, bytes)):
+        chain.broken("run_row", None, "its row was changed: it holds what no store writes there")
+        return
     if seal(chain.run, state, position, digest) != mark:
         chain.broken("run_row", None, f"its row was changed (state {state!r}, position {position})")
     if position > chain.last:

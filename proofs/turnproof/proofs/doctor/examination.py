@@ -69,7 +69,10 @@ def examine(path: str, scratch: str, now: int, say: Say) -> Examined:
     if place.lost:
         found.answer.add([_lost(place)])
     if place.database is not None:
-        runs = _store(found, bedside, place.database, scratch)
+        try:
+            runs = _store(found, bedside, place.database, scratch)
+        except UnicodeDecodeError:  # in the text of the schema, which SQLite hands out as it is
+            found.answer.add([_undecodable(place.database)])
     if place.legacy:
         _legacy(bedside, place, scratch, runs)
     found.answer.add(legacy.leftovers(place, runs))

@@ -23,7 +23,7 @@ from turnproof.proofs.explore.timeline import describe, draw, placed
 from turnproof.proofs.history import Divergence
 from turnproof.proofs.report import Judgement, Report, Violation, environment, write_json, write_junit
 from turnproof.proofs.subjects import StoreSubject
-from turnproof.proofs.terminal import UserError, add_report_options
+from turnproof.proofs.terminal import UserError, add_report_options, seconds
 from turnproof.proofs.wire import Object, encode
 
 __all__ = ["Exploration", "add_arguments", "explore", "run"]
@@ -84,13 +84,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--on-store", action="store_true", help="then put every step of the stores to the SQLite store, and compare"
     )
-    parser.add_argument("--budget", type=float, default=600, metavar="S", help="seconds (default: %(default)s)")
+    parser.add_argument("--budget", type=seconds, default=600, metavar="S", help="seconds (default: %(default)s)")
     add_report_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.budget <= 0:
-        raise UserError("--budget must be positive")
     if args.design is None:
         found = [explore(_scope(args), None, args.budget)]
     else:
