@@ -385,19 +385,29 @@ class Pool:
             self._discard(connection)
 
 
+_forking: Final = threading.Lock()
+_resting: Final[list[Pool]] = []
+
+
 def _before_fork() -> None:
-    for pool in [*_pools]:
+    _forking.acquire()
+    _resting.extend(_pools)
+    for pool in _resting:
         pool.rest()
 
 
 def _in_parent() -> None:
-    for pool in [*_pools]:
+    for pool in _resting:
         pool.wake()
+    _resting.clear()
+    _forking.release()
 
 
 def _in_child() -> None:
     for pool in [*_pools]:
         pool.inherit()
+    _resting.clear()
+    _forking.release()
 
 
 if hasattr(os, "register_at_fork"):
