@@ -80,7 +80,7 @@ def test_a_violation_is_a_file_and_exit_code_1(tmp_path: Path, capsys: pytest.Ca
 def test_lists_and_mistakes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run("--scenario", "list") == 0
     assert "turn with tools" in capsys.readouterr().out
-    for words in (["--scenario", "nonsense"], ["--budget", "-1"], ["--traces", str(tmp_path / "nowhere")]):
+    for words in (["--scenario", "nonsense"], ["--wrong", "nobody"], ["--traces", str(tmp_path / "nowhere")]):
         with pytest.raises(UserError):
             run(*words)
 
