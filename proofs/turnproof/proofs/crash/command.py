@@ -7,10 +7,9 @@ by SIGKILL, at random and at each of their first system calls), ``all``.
 from __future__ import annotations
 
 import argparse
-import importlib
 import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, cast
 
@@ -18,6 +17,7 @@ import attrs
 
 from turnproof.model.promises import PROMISES
 from turnproof.model.vocabulary import InvalidArgument
+from turnproof.proofs import fleet
 from turnproof.proofs.crash.counterexample import OURS, Counterexample, Replayed, read, replay
 from turnproof.proofs.crash.evidence import counts, judgements, proof, saved, violation_of
 from turnproof.proofs.crash.judge import ALL, FIRST
@@ -30,7 +30,7 @@ from turnproof.proofs.crash.wrong import WRONG
 from turnproof.proofs.disk import DiskError, DiskUnavailable
 from turnproof.proofs.report import Report, Violation, environment, write_json, write_junit
 from turnproof.proofs.subjects import Flush, Identity, StoreSubject
-from turnproof.proofs.terminal import Progress, UserError, add_report_options, add_seed_option, seconds
+from turnproof.proofs.terminal import UserError, add_report_options, add_seed_option, seconds
 
 __all__ = ["add_arguments", "replay_crash", "run"]
 
@@ -128,14 +128,8 @@ def _processes(args: argparse.Namespace, seed: int) -> Iterator[tuple[str, Trial
 
 def _fleet(args: argparse.Namespace, seed: int) -> int:
     """Hand over to the fleet: many real workers on one store."""
-    try:
-        fleet = importlib.import_module("turnproof.proofs.fleet")
-    except ModuleNotFoundError:
-        raise UserError("this build has no fleet (turnproof.proofs.fleet is missing)") from None
     args.seed = seed
-    verb = cast(Callable[[argparse.Namespace], int], fleet.run)
-    args.budget = 120.0 if args.budget is None else args.budget
-    return verb(args)
+    return fleet.run(args)
 
 
 # --- the report ------------------------------------------------------------------------------------------------------
@@ -215,7 +209,6 @@ class _Lines:
     """The matrix, line by line as the cells are done."""
 
     quiet: bool
-    progress: Progress = attrs.Factory(Progress)
 
     def say(self, text: str) -> None:
         if not self.quiet:
