@@ -34,7 +34,7 @@ from turnproof.proofs.crash.standard import standard_set
 from turnproof.proofs.disk import DiskUnavailable
 from turnproof.proofs.history import Divergence, Move, Tally
 from turnproof.proofs.judging import judge
-from turnproof.proofs.report import Judgement, Report, Violation, environment, render, write_json, write_junit
+from turnproof.proofs.report import Judgement, Report, Violation, environment, render, write_reports
 from turnproof.proofs.search import Budget, Search
 from turnproof.proofs.serve import add_subject_options, subject_of
 from turnproof.proofs.subjects import Flush, StoreSubject, Subject, expected
@@ -114,10 +114,7 @@ def _budget(args: argparse.Namespace) -> Budget:
 
 def deliver(report: Report, args: argparse.Namespace, *more: str) -> int:
     """Write the report where it was asked for, and show it, unless standard output is taken by the JSON."""
-    if args.junit is not None:
-        write_junit(report, args.junit)
-    if args.json is not None:
-        write_json(report, args.json)
+    write_reports(report, args)
     if args.json != "-":
         print("\n".join([render(report), *filter(None, more)]))
     return report.exit

@@ -30,7 +30,7 @@ from turnproof.proofs.contracts.prover import Limits, Proof, conditions_of, prov
 from turnproof.proofs.contracts.reasons import NO_CONTRACT
 from turnproof.proofs.contracts.seeded import SEEDED, planted
 from turnproof.proofs.mutation import load_mutated
-from turnproof.proofs.report import Judgement, Report, Violation, environment, write_json, write_junit
+from turnproof.proofs.report import Judgement, Report, Violation, environment, write_reports
 from turnproof.proofs.terminal import Progress, UserError, add_report_options, seconds
 
 __all__ = ["add_arguments", "chosen", "report_of", "run"]
@@ -109,10 +109,7 @@ def run(args: argparse.Namespace) -> int:
     wants_table = TABLE in args.only if args.only is not None else error is None
     table = _table(args.seed_error) if wants_table else None
     report = report_of(proofs, args.seed, table)
-    if args.junit is not None:
-        write_junit(report, args.junit)
-    if args.json is not None:
-        write_json(report, args.json)
+    write_reports(report, args)
     if not quiet:
         print("\n".join(_shown(report, proofs, table)))
     return report.exit

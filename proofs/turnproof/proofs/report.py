@@ -6,6 +6,7 @@ can be joined per promise. A verdict has four values, and *undecided* and *could
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
 import sys
@@ -31,6 +32,7 @@ __all__ = [
     "wal_warning",
     "write_json",
     "write_junit",
+    "write_reports",
 ]
 
 EXIT: Final = {"conforms": 0, "violation": 1, "could_not_judge": 2, "undecided": 3}
@@ -155,6 +157,14 @@ def write_json(report: Report, target: str) -> None:
         Path(target).write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"--json: {target} cannot be written: {error.strerror}") from None
+
+
+def write_reports(report: Report, args: argparse.Namespace) -> None:
+    """Write the report wherever the options of ``add_report_options`` asked for it."""
+    if args.junit is not None:
+        write_junit(report, args.junit)
+    if args.json is not None:
+        write_json(report, args.json)
 
 
 def write_junit(report: Report, target: str) -> None:

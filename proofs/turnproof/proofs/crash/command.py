@@ -28,7 +28,7 @@ from turnproof.proofs.crash.stage import Setting
 from turnproof.proofs.crash.standard import Cell, CellMode, Summary, run_matrix, scenarios_for
 from turnproof.proofs.crash.wrong import WRONG
 from turnproof.proofs.disk import DiskError, DiskUnavailable
-from turnproof.proofs.report import Report, Violation, environment, write_json, write_junit
+from turnproof.proofs.report import Report, Violation, environment, write_json, write_reports
 from turnproof.proofs.subjects import Flush, Identity, StoreSubject
 from turnproof.proofs.terminal import UserError, add_report_options, add_seed_option, seconds
 
@@ -193,10 +193,7 @@ def _not_judged(reason: str, seed: int) -> Report:
 
 
 def _deliver(report: Report, args: argparse.Namespace, lines: _Lines) -> int:
-    if args.junit is not None:
-        write_junit(report, args.junit)
-    if args.json is not None:
-        write_json(report, args.json)
+    write_reports(report, args)
     lines.end(report)
     return report.exit
 

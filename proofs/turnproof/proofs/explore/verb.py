@@ -21,7 +21,7 @@ from turnproof.proofs.explore.search import Found, Search
 from turnproof.proofs.explore.sometimes import missing
 from turnproof.proofs.explore.timeline import describe, draw, placed
 from turnproof.proofs.history import Divergence
-from turnproof.proofs.report import Judgement, Report, Violation, environment, write_json, write_junit
+from turnproof.proofs.report import Judgement, Report, Violation, environment, write_reports
 from turnproof.proofs.subjects import StoreSubject
 from turnproof.proofs.terminal import UserError, add_report_options, seconds
 from turnproof.proofs.wire import Object, encode
@@ -97,10 +97,7 @@ def run(args: argparse.Namespace) -> int:
     report = _report(found)
     if args.json != "-":
         print("\n\n".join(map(_told, found)))
-    if args.json is not None:
-        write_json(report, args.json)
-    if args.junit is not None:
-        write_junit(report, args.junit)
+    write_reports(report, args)
     if args.on_store and args.design is None:
         return max(report.exit, _replayed(found[0]))
     return report.exit
