@@ -403,7 +403,7 @@ def test_a_file_that_is_gone_from_under_an_open_store_takes_no_write(how: str, d
             (directory / "journal.db").rename(tmp_path / "elsewhere.db")
             open_store(tmp_path / "other").close()
             shutil.copy(tmp_path / "other" / "journal.db", directory / "journal.db")
-        with pytest.raises(StorageError, match="removed or replaced"):
+        with pytest.raises(StorageDamaged, match="removed or replaced"):
             store.checkpoint("run1", "completed")
 
 

@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Final, TypeAlias
 
 from turnproof.impl.base import Value
+from turnproof.impl.connection import RunDamaged
 from turnproof.model.rows import Record, Segment, Slot, Submission
 from turnproof.model.vocabulary import Phase, RecordKind, Status, StorageDamaged, SubmissionKind
 
@@ -132,7 +133,7 @@ def record_of(run_id: str, row: RecordRow) -> Record:
     """One row of ``RECORD`` columns, the digest left behind. Raises ``StorageDamaged``."""
     kind = _RECORD_KIND.get(row[1])
     if kind is None:
-        raise StorageDamaged(f"run {run_id!r} seq {row[0]}: kind {row[1]!r} is no word of this schema")
+        raise RunDamaged(f"run {run_id!r} seq {row[0]}: kind {row[1]!r} is no word of this schema")
     return Record(
         seq=row[0],
         run_id=run_id,

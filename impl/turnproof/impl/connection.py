@@ -22,9 +22,10 @@ from weakref import WeakSet
 from attrs import field, frozen
 
 from turnproof.impl.files import Files
+from turnproof.impl.identity import Identity, registry
 from turnproof.model.vocabulary import StorageDamaged, StorageError, TurnproofError
 
-__all__ = ["Connector", "Options", "Pool", "Settings", "connect", "storage_error", "tidy"]
+__all__ = ["Connector", "Options", "Pool", "RunDamaged", "Settings", "connect", "storage_error", "tidy"]
 
 Connector: TypeAlias = Callable[[str], sqlite3.Connection]
 """Opens a ``file:`` URI: autocommit, usable from any thread."""
@@ -194,6 +195,19 @@ def close_as_it_is(options: Options, connection: sqlite3.Connection) -> None:
             guard.close()
 
 
+class RunDamaged(StorageDamaged):
+    """One run's records are damaged (R14): its own writes are barred, everything else goes on (F4)."""
+
+
+_SUFFIXES: Final = ("-wal", "-shm")
+_Beside: TypeAlias = tuple[Identity | None, ...]
+
+
+def _beside(options: Options) -> _Beside:
+    """Which files the log and its index are now; ``None`` where there is none."""
+    return tuple(options.files.identity(f"{options.file}{suffix}") for suffix in _SUFFIXES)
+
+
 class Pool:
     """At most 16 connections, 4 kept idle, those for at most a minute (R15). Safe from many threads.
 
@@ -206,6 +220,7 @@ class Pool:
         self.options = options
         self._inherited = False
         self._file = options.files.identity(options.file)
+        self._damage: str | None = None
         self._reset()
         _pools.add(self)
 
@@ -214,8 +229,10 @@ class Pool:
         self._writer = threading.Lock()
         self._idle: list[tuple[float, sqlite3.Connection]] = []
         self._open = 0
+        self._held: dict[sqlite3.Connection, Identity | None] = {}
+        self._closing: dict[sqlite3.Connection, Identity | None] = {}
+        self._beside: _Beside | None = None
         self._closed = False
-        self._damaged = False
         self._sweeper: threading.Timer | None = None
 
     @property
@@ -233,15 +250,19 @@ class Pool:
         connection = self._take()
         usable = True
         try:
+            self._look()
             yield connection
         except (sqlite3.Error, UnicodeDecodeError) as error:
             # After an I/O error the connection stays: it remembers where the log ends. A commit whose sync failed
             # stands whole beyond that end, and a new connection, were it alone, would take it for committed (X3).
             usable = not _is_damage(error)
-            self._damaged |= not usable
-            raise storage_error(self.options.file, error) from error
+            typed = storage_error(self.options.file, error)
+            if not usable:
+                self._stick(typed.message)
+            raise typed from error
         except StorageDamaged as error:
-            self._damaged = True
+            if not isinstance(error, RunDamaged):
+                self._stick(error.message)
             if self.options.file in error.message:
                 raise
             raise StorageDamaged(f"{self.options.file}: {error.message}") from None
@@ -262,6 +283,7 @@ class Pool:
         """A connection for one conditional write statement, which is its own transaction (J11)."""
         with self._turn(), self.read() as connection:
             yield connection
+            self._look()
 
     @contextmanager
     def write(self, patience_ms: int | None = None) -> Iterator[sqlite3.Connection]:
@@ -273,12 +295,36 @@ class Pool:
             _begin(connection, time.monotonic() + (patience_ms or 0) / 1000)
             yield connection
             connection.execute("COMMIT")
+            self._look()
+
+    def _look(self) -> None:
+        """Whether the three names still lead to the files that the connections have open (F2).
+
+        Asked with a connection in hand, before and after its work: while one is open nobody may remove the log, and
+        what was committed into files that the next opener will not find must not be acknowledged.
+        """
+        files, file = self.options.files, self.options.file
+        if files.identity(file) != self._file:
+            raise StorageDamaged(f"{file} was removed or replaced while it was open; open it again")
+        if self._beside is not None:
+            for suffix, known, found in zip(_SUFFIXES, self._beside, _beside(self.options), strict=True):
+                if found != known:
+                    raise StorageDamaged(
+                        f"{file}{suffix} was removed or replaced while {file} was open: what it held may be lost; "
+                        "close every store on it, examine it with 'turnproof doctor', or restore a backup"
+                    )
+
+    def _stick(self, message: str) -> None:
+        """Damage of the file bars every write through it in this process, until it is opened anew (F4)."""
+        for pool in [*_pools]:
+            if pool is self or (self._file is not None and pool._file == self._file and not pool._closed):
+                pool._damage = pool._damage or message
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
         self.check()
-        if self.options.files.identity(self.options.file) != self._file:
-            raise StorageError(f"{self.options.file} was removed or replaced while it was open: nothing was written")
+        if self._damage is not None:
+            raise StorageDamaged(f"{self.options.file}: nothing is written after damage was found: {self._damage}")
         writer = self._writer
         if not writer.acquire(timeout=self.options.busy_timeout_ms / 1000):
             raise StorageError(f"{self.options.file}: another thread kept writing beyond the busy timeout")
@@ -291,21 +337,32 @@ class Pool:
         """Close idle connections now and those in use when they come back."""
         with self._changed:
             self._closed = True
-            idle, self._idle = self._idle, []
-            self._open -= len(idle)
+            idle = self._retire()
             if self._sweeper is not None:
                 self._sweeper.cancel()
             self._changed.notify_all()
-        for _, connection in idle:
+        for connection in idle:
             self._discard(connection)
+
+    def _retire(self, since: float = float("inf")) -> list[sqlite3.Connection]:
+        """Take the connections that are idle since then off the books, to be closed. Call it with the lock held."""
+        retired = [connection for when, connection in self._idle if when <= since]
+        self._idle = [(when, connection) for when, connection in self._idle if when > since]
+        self._open -= len(retired)
+        for connection in retired:
+            self._unhold(connection)
+        return retired
+
+    def _unhold(self, connection: sqlite3.Connection) -> None:
+        self._closing[connection] = self._held.pop(connection)
+        if not self._held:  # the log may be removed now, by whoever closes last
+            self._beside = None
 
     def rest(self) -> None:
         """Before a fork: close every connection, and let nobody open one until ``wake``."""
         self._changed.acquire()
         self._changed.wait_for(lambda: self._open == len(self._idle), self.options.busy_timeout_ms / 1000)
-        idle, self._idle = self._idle, []
-        self._open -= len(idle)
-        for _, connection in idle:
+        for connection in self._retire():
             self._discard(connection)
 
     def wake(self) -> None:
@@ -337,15 +394,24 @@ class Pool:
             if self._idle:
                 return self._idle.pop()[1]
             self._open += 1
+        identity = self.options.files.enter(self.options.file)
         try:
-            return connect(self.options)
+            return self._hold(connect(self.options), identity)
         except BaseException as error:
+            self.options.files.leave(identity)
             with self._changed:
                 self._open -= 1
                 self._changed.notify()
             if isinstance(error, sqlite3.Error | UnicodeDecodeError):
                 raise storage_error(self.options.file, error) from error
             raise
+
+    def _hold(self, connection: sqlite3.Connection, identity: Identity | None) -> sqlite3.Connection:
+        with self._changed:
+            if not self._held:
+                self._beside = _beside(self.options)
+            self._held[connection] = identity
+        return connection
 
     def _give(self, connection: sqlite3.Connection, usable: bool) -> None:
         with self._changed:
@@ -355,15 +421,20 @@ class Pool:
                 self._watch()
             else:
                 self._open -= 1
+                self._unhold(connection)
             self._changed.notify()
         if not keep:
             self._discard(connection)
 
     def _discard(self, connection: sqlite3.Connection) -> None:
-        if self._damaged and self.options.files.size(f"{self.options.file}-wal"):
-            close_as_it_is(self.options, connection)
-        else:
-            connection.close()
+        identity = self._closing.pop(connection, None)
+        try:
+            if self._damage is not None and self.options.files.size(f"{self.options.file}-wal"):
+                close_as_it_is(self.options, connection)
+            else:
+                connection.close()
+        finally:
+            self.options.files.leave(identity)
 
     def _watch(self) -> None:
         if self._sweeper is None:
@@ -375,10 +446,7 @@ class Pool:
     def _sweep(self) -> None:
         with self._changed:
             self._sweeper = None
-            oldest = time.monotonic() - IDLE_SECONDS
-            stale = [connection for since, connection in self._idle if since <= oldest]
-            self._idle = [(since, connection) for since, connection in self._idle if since > oldest]
-            self._open -= len(stale)
+            stale = self._retire(time.monotonic() - IDLE_SECONDS)
             if self._idle and not self._closed:
                 self._watch()
         for connection in stale:
@@ -404,6 +472,7 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
+    registry.forget()
     for pool in [*_pools]:
         pool.inherit()
     _resting.clear()

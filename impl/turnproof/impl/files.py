@@ -7,11 +7,12 @@ of ``FileSystem``; ``Files`` is the real one.
 
 from __future__ import annotations
 
-import errno
 import io
 import os
-import stat
+from contextlib import AbstractContextManager
 from typing import BinaryIO, Protocol
+
+from turnproof.impl.identity import Identity, registry
 
 __all__ = ["FileSystem", "Files", "Hooked"]
 
@@ -57,13 +58,17 @@ class Files:
             return None
         return found.st_dev, found.st_ino
 
-    def open(self, path: str) -> BinaryIO:
-        """The file, to be read. What is no file is an error: opening a pipe would wait for somebody to write to it."""
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            os.close(handle)
-            raise OSError(errno.EINVAL, "not a regular file", path)
-        return open(handle, "rb")
+    def open(self, path: str) -> AbstractContextManager[BinaryIO]:
+        """The file, to be read; what is no file is an error. Its locks are left alone (F1)."""
+        return registry.borrow(path)
+
+    def enter(self, path: str) -> Identity | None:
+        """A connection to this file is about to be opened (F1)."""
+        return registry.enter(path)
+
+    def leave(self, identity: Identity | None) -> None:
+        """A connection that ``enter`` announced was closed (F1)."""
+        registry.leave(identity)
 
     def create(self, path: str, data: bytes) -> None:
         """Make a new file with this content, durable, that only its owner may read.
@@ -149,8 +154,12 @@ class Hooked(Files):
     def identity(self, path: str) -> tuple[int, int] | None:
         return (0, 0) if self._system.exists(path) else None
 
-    def open(self, path: str) -> BinaryIO:
+    def open(self, path: str) -> AbstractContextManager[BinaryIO]:
         return io.BytesIO(self._system.read(path))
+
+    def enter(self, path: str) -> Identity | None:
+        """Nobody counts: a stand-in's files have no locks that a descriptor could drop."""
+        return None
 
     def create(self, path: str, data: bytes) -> None:
         self._system.create(path, data)

@@ -22,9 +22,10 @@ from attrs import frozen
 
 from turnproof.impl.base import exists
 from turnproof.impl.columns import RECORD, RecordRow, record_of
+from turnproof.impl.connection import RunDamaged
 from turnproof.impl.schema import TREE
 from turnproof.model.rows import Record
-from turnproof.model.vocabulary import MAX_INTEGER, RecordKind, RunNotFound, RunState, StorageDamaged, StorageError
+from turnproof.model.vocabulary import MAX_INTEGER, RecordKind, RunNotFound, RunState, StorageError
 
 __all__ = [
     "GENESIS",
@@ -115,12 +116,12 @@ def heads(connection: sqlite3.Connection) -> dict[str, Head]:
 
 def _sealed(run_id: str, state: str, position: int, digest: bytes, mark: bytes) -> Head:
     if state not in _STATES or seal(run_id, state, position, digest) != mark:
-        raise StorageDamaged(f"run {run_id!r}: its row was changed (state {state!r}, position {position})")
+        raise RunDamaged(f"run {run_id!r}: its row was changed (state {state!r}, position {position})")
     return Head(_STATES[state], position, digest)
 
 
-def _headless(run_id: str) -> StorageDamaged:
-    return StorageDamaged(f"run {run_id!r} has records but its row is gone; restore a backup")
+def _headless(run_id: str) -> RunDamaged:
+    return RunDamaged(f"run {run_id!r} has records but its row is gone; restore a backup")
 
 
 def known_head(connection: sqlite3.Connection, run_id: str) -> Head:
@@ -158,16 +159,16 @@ def walk(
             last, digest, count = row[0], row[10], count + 1
             yield record, digest
     if count != limit and last < head.position:
-        raise StorageDamaged(f"run {run_id!r} seq {head.position}: the record is gone, seq {last} is the last one")
+        raise RunDamaged(f"run {run_id!r} seq {head.position}: the record is gone, seq {last} is the last one")
     if last == head.position and digest != head.digest:
-        raise StorageDamaged(f"run {run_id!r} seq {last}: the record is not the one that the run's row names")
+        raise RunDamaged(f"run {run_id!r} seq {last}: the record is not the one that the run's row names")
 
 
 def _linked(previous: bytes, run_id: str, row: RecordRow) -> Record:
     """The record of a row, chained to the digest of the record before it. Raises ``StorageDamaged``."""
     record = record_of(run_id, row)
     if link(previous, record) != row[10]:
-        raise StorageDamaged(f"run {run_id!r} seq {row[0]}: this record, or one before, was changed or removed")
+        raise RunDamaged(f"run {run_id!r} seq {row[0]}: this record, or one before, was changed or removed")
     return record
 
 

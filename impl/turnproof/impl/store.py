@@ -107,6 +107,8 @@ def open_store(
     if flush not in tuple(_SYNCHRONOUS):
         raise InvalidArgument(f"flush {flush!r} is neither 'always' nor 'relaxed'")
     directory = os.path.abspath(path_name("path", path) or DEFAULT_DIRECTORY)
+    if files is None:
+        directory = os.path.realpath(directory)  # once: a link that is turned elsewhere later changes nothing (F2)
     system = Files() if files is None else Hooked(files)
     options = Options(
         file=os.path.join(directory, FILE_NAME),

@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import BinaryIO, Final, NoReturn
 
 from attrs import frozen
@@ -40,7 +41,7 @@ class _OneFile(Files):
     def listdir(self, path: str) -> list[str]:
         return [os.path.basename(self._path)]
 
-    def open(self, path: str) -> BinaryIO:
+    def open(self, path: str) -> AbstractContextManager[BinaryIO]:
         return super().open(self._path)  # the folder may have any name
 
     def exists(self, path: str) -> bool:
