@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -41,3 +42,14 @@ def test_a_log_that_is_gone_from_under_an_open_store_bars_every_write(suffix: st
         for _ in range(2):
             with pytest.raises(StorageDamaged, match=suffix):
                 store.checkpoint("run1", "completed")
+
+
+def test_a_log_that_the_open_itself_made_is_no_damage(tmp_path: Path) -> None:
+    file = tmp_path / "journal.db"
+    open_store(tmp_path).close()
+    other = sqlite3.connect(file)
+    assert other.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+    other.close()
+    with open_store(tmp_path) as store:
+        store.checkpoint("run1", "running")
+        assert store.runs() == ["run1"]

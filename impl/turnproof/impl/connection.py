@@ -98,6 +98,9 @@ def connect(options: Options, mode: str = "rw") -> sqlite3.Connection:
     connection = options.connector(uri) if options.connector is not None else _open(uri)
     try:
         _configure(connection, options)
+        # A database that was in another journal mode gets its log with the first read. From then on the connection
+        # has a lock that keeps log and index where they are, so that a change of either is somebody's doing (F2).
+        connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
         _settle(options)
     except OSError as error:
         connection.close()
