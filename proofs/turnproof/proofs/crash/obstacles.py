@@ -8,7 +8,6 @@ where this runs as root the asking is done by a child that gives its rights up f
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from turnproof.impl.memory import dump_of
 from turnproof.model.choices import STRICT
 from turnproof.model.operations import Operation
 from turnproof.model.state import EMPTY
-from turnproof.model.vocabulary import StorageError, TurnproofError
+from turnproof.model.vocabulary import StorageDamaged, StorageError, TurnproofError
 from turnproof.proofs.crash.process import alone
 from turnproof.proofs.crash.scenarios import ADMITTED, admit
 from turnproof.proofs.crash.stage import call
@@ -136,13 +135,17 @@ def no_parent(path: Path) -> Work:
 
 
 def vanished(path: Path) -> Work:
-    """The directory is moved away under an open store: it errs or goes on in the files it holds, and loses nothing."""
+    """The directory is moved away under an open store: it says so (F2), and nothing is lost."""
     _fill(path)
     away = path.with_name("away")
     with open_store(path, clock=lambda: 0) as store:
         path.rename(away)
-        with contextlib.suppress(StorageError):
+        try:
             store.list_runnable()
+        except StorageDamaged:
+            pass
+        else:
+            raise _Broken("it answered from files that the next opener will not find")
     _expect(not path.exists(), "a second store was made where the first one was")
     away.rename(path)
     return ()
